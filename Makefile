@@ -1,0 +1,93 @@
+# Every target works on a bare machine with make, git and a Python from 3.11 up: it makes the
+# virtual environment it needs, once, and again when pyproject.toml changes.
+
+PYTHON ?=
+VENV   := .venv
+BENCH  := .venv-bench
+BIN    := $(VENV)/bin
+
+export PIP_DISABLE_PIP_VERSION_CHECK = 1
+# pyright's launcher tells of newer versions on every run; the version is pinned in pyproject.toml
+export PYRIGHT_PYTHON_IGNORE_WARNINGS = 1
+
+# What each run did and did not exercise, gathered here to be the last lines of `make test`.
+SUMMARY := $(VENV)/test-summary.txt
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test test-all bench lint docs clean
+.NOTPARALLEL:
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
+	@echo "  PYTHON=python3.x chooses the interpreter (make clean first if $(VENV) exists)"
+
+demo: $(VENV)/.installed ## half a minute in the terminal: a flaky dependency, with and without Everkeel
+	@$(BIN)/python -m everkeel.demo
+
+test: $(VENV)/.test ## all tests on this Python, unit and conformance tests on every other one found
+	@rm -f $(SUMMARY)
+	EVERKEEL_TEST_SUMMARY=$(SUMMARY) $(BIN)/python -m pytest -n auto -m "not slow"
+	EVERKEEL_TEST_SUMMARY=$(SUMMARY) $(BIN)/python scripts/other_pythons.py
+	@echo; cat $(SUMMARY)
+
+test-all: $(VENV)/.test ## also the slow tests, many more random examples, and coverage
+	@rm -f $(SUMMARY) .coverage .coverage.*
+	EVERKEEL_TEST_SUMMARY=$(SUMMARY) HYPOTHESIS_PROFILE=thorough $(BIN)/coverage run -m pytest
+	$(BIN)/coverage combine -q && $(BIN)/coverage report
+	EVERKEEL_TEST_SUMMARY=$(SUMMARY) $(BIN)/python scripts/other_pythons.py --slow
+	@echo; cat $(SUMMARY)
+
+bench: $(BENCH)/.bench ## side by side with peers, in one run
+	@$(BENCH)/bin/python benchmarks/run.py
+
+lint: $(VENV)/.lint ## ruff, mypy --strict, pyright
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/pyright
+
+docs: $(VENV)/.docs ## the site, into docs/_build/html; a warning is an error
+	$(BIN)/sphinx-build -W --keep-going -n -q -b html docs docs/_build/html
+	@echo "docs/_build/html/index.html"
+
+clean: ## everything that can be made again
+	rm -rf .venv .venv-* docs/_build build dist .coverage .coverage.* htmlcov
+	rm -rf .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	find src tests scripts docs examples benchmarks -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
+
+# --- environments -------------------------------------------------------------------------------
+# pip is brought up to date first: --group needs 25.1, and Python 3.11 and 3.12 bring an older one.
+
+define new_venv
+	@python=$$(sh scripts/find_python.sh $(PYTHON)) && echo "making $(1) with $$($$python --version)" && \
+	  { $$python -m venv --clear $(1) || { rm -rf $(1); exit 1; }; }
+	@$(1)/bin/python -m pip install -q --upgrade "pip>=25.1"
+endef
+
+$(BIN)/python:
+	$(call new_venv,$(VENV))
+
+$(VENV)/.installed: pyproject.toml | $(BIN)/python
+	@$(BIN)/python -m pip install -q -e .
+	@touch $@
+
+$(VENV)/.test: $(VENV)/.installed
+	@$(BIN)/python -m pip install -q --group test
+	@touch $@
+
+# The type checkers read what the tests and the pytest plugin import.
+$(VENV)/.lint: $(VENV)/.test
+	@$(BIN)/python -m pip install -q --group lint
+	@touch $@
+
+# The reference describes the pytest plugin too, which imports pytest.
+$(VENV)/.docs: $(VENV)/.test
+	@$(BIN)/python -m pip install -q --group docs
+	@touch $@
+
+$(BENCH)/bin/python:
+	$(call new_venv,$(BENCH))
+
+$(BENCH)/.bench: pyproject.toml benchmarks/requirements.txt | $(BENCH)/bin/python
+	@$(BENCH)/bin/python -m pip install -q -e . -r benchmarks/requirements.txt
+	@touch $@

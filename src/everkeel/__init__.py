@@ -1,0 +1,57 @@
+"""Everkeel: resilience for Python services, from a first `@retry` up.
+
+Lower-case names make policies, as `asyncio.timeout()` makes a `Timeout`; CamelCase names are their types. `everkeel.events`
+has what can be heard, `everkeel.testing` virtual time and a pytest plugin.
+"""
+
+from typing import TYPE_CHECKING as _TYPE_CHECKING
+
+from everkeel.compose.chain import Pipeline, pipeline
+from everkeel.errors import (
+    BulkheadFullError,
+    CircuitOpenError,
+    ConfigError,
+    EverkeelError,
+    NotRetryable,
+    RejectedError,
+    RetryExhaustedError,
+    TimeoutExceededError,
+    WorkersExhaustedError,
+)
+from everkeel.policies.fallback import Fallback, fallback
+from everkeel.policies.retry.attempt import Attempt, current_attempt
+from everkeel.policies.retry.budget import RetryBudget
+from everkeel.policies.retry.policy import Retry, retry
+from everkeel.runtime.backoff import Backoff, constant, exponential, fibonacci, linear
+from everkeel.runtime.cancellation import Cancellation, current_cancellation, sleep
+from everkeel.runtime.clock import Clock, use_clock
+from everkeel.runtime.deadline import Deadline, current_deadline, deadline
+from everkeel.runtime.events import Subscription, subscribe
+from everkeel.runtime.explain import Explanation, explain
+from everkeel.runtime.outcome import Outcome, Verdict
+from everkeel.runtime.policy import Policy, policies_of
+from everkeel.runtime.registry import Registry, registry
+from everkeel.runtime.switch import disable, enable
+
+if _TYPE_CHECKING:
+    from everkeel import events as events
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "Attempt", "Backoff", "BulkheadFullError", "Cancellation", "CircuitOpenError", "Clock", "ConfigError", "Deadline",
+    "EverkeelError", "Explanation", "Fallback", "NotRetryable", "Outcome", "Pipeline", "Policy", "Registry", "RejectedError",
+    "Retry", "RetryBudget", "RetryExhaustedError", "Subscription", "TimeoutExceededError", "Verdict",
+    "WorkersExhaustedError", "constant", "current_attempt", "current_cancellation", "current_deadline", "deadline",
+    "disable", "enable", "events", "explain", "exponential", "fallback", "fibonacci", "linear", "pipeline", "policies_of",
+    "registry", "retry", "sleep", "subscribe", "use_clock",
+]  # fmt: skip
+
+
+def __getattr__(name: str) -> object:
+    """`everkeel.events` is imported when it is first used: a service that listens to nothing need not load it."""
+    if name == "events":
+        import importlib
+
+        return importlib.import_module("everkeel.events")
+    raise AttributeError(f"module 'everkeel' has no attribute {name!r}")

@@ -1,0 +1,217 @@
+"""The exceptions of Everkeel.
+
+    EverkeelError
+    ├── ConfigError                 a setting is wrong (also a ValueError)
+    ├── RejectedError               a policy said no before the call was made
+    │   ├── CircuitOpenError            the circuit is open
+    │   ├── BulkheadFullError           no place free, and none in the queue
+    │   └── WorkersExhaustedError       too many timed-out calls still occupy their threads
+    ├── TimeoutExceededError        no answer in time (also a TimeoutError)
+    └── RetryExhaustedError         the last attempt gave a result that counts as a failure
+
+    NotRetryable                    a mixin for *your* errors that trying again cannot help
+
+Every error carries `policy`, the name of the policy that raised it, and `retry_after`, the seconds after which it is
+worth coming back, where that is known. Fields live in `args` and are read by properties: that makes a rejection
+cheap (no `__init__` in Python runs) and lets it survive pickling and copying.
+"""
+
+from __future__ import annotations
+
+from typing import cast
+
+
+class EverkeelError(Exception):
+    """The root of every error that Everkeel raises on its own behalf.
+
+    >>> isinstance(RejectedError("payments", 1.5), EverkeelError)
+    True
+    """
+
+    @property
+    def policy(self) -> str | None:
+        """The name of the policy that raised this, or None if it has none."""
+        return cast("str | None", self.args[0]) if self.args else None
+
+    @property
+    def retry_after(self) -> float | None:
+        """Seconds after which it is worth coming back; None when that is not known."""
+        return None
+
+
+class ConfigError(EverkeelError, ValueError):
+    """A setting is wrong; raised when it is written, so that it cannot surface later, in the middle of a call.
+
+    >>> raise ConfigError("retry 'fetch'", "attempts", "must be at least 1", "0")
+    Traceback (most recent call last):
+    everkeel.errors.ConfigError: retry 'fetch': attempts must be at least 1 (got 0)
+    """
+
+    def __str__(self) -> str:
+        owner, parameter, allowed, got = (*self.args, None, None, None, None)[:4]
+        where = f"{owner}: {parameter} " if parameter else f"{owner}: " if owner else ""
+        return f"{where}{allowed}" + (f" (got {got})" if got is not None else "")
+
+    @property
+    def policy(self) -> str | None:
+        """Which policy, as `retry 'fetch'`, or the kind of thing that was being configured."""
+        return cast("str | None", self.args[0])
+
+    @property
+    def parameter(self) -> str | None:
+        """The parameter whose value is wrong."""
+        return cast("str | None", self.args[1])
+
+    @property
+    def allowed(self) -> str:
+        """What the parameter must be."""
+        return cast("str", self.args[2])
+
+
+class RejectedError(EverkeelError):
+    """A policy said no before the call was made. Retry and breaker take it as no evidence unless `on` names it.
+
+    >>> RejectedError("payments", 1.5).retry_after
+    1.5
+    """
+
+    @property
+    def retry_after(self) -> float | None:
+        """Seconds after which it is worth coming back; None when that is not known."""
+        return cast("float | None", self.args[1]) if len(self.args) > 1 else None
+
+    def __str__(self) -> str:
+        return f"rejected by {self.policy!r}"
+
+
+class CircuitOpenError(RejectedError):
+    """The circuit is open, or half open with all its probes under way.
+
+    >>> print(CircuitOpenError("payments", 3.2, 0.52, 100))
+    circuit 'payments' is open (52% of the last 100 calls failed); next probe in 3.2 s
+    """
+
+    @property
+    def failure_rate(self) -> float | None:
+        """The share of failures that opened the circuit; None when it was opened by hand."""
+        return cast("float | None", self.args[2])
+
+    @property
+    def calls(self) -> int:
+        """How many calls that share was taken over."""
+        return cast("int", self.args[3])
+
+    @property
+    def reason(self) -> str | None:
+        """Why it is open when it was not failures: `forced`, `isolated`, `slow`; otherwise None."""
+        return cast("str | None", self.args[4]) if len(self.args) > 4 else None
+
+    def __str__(self) -> str:
+        if self.reason == "slow" and self.failure_rate is not None:
+            why = f" ({self.failure_rate:.0%} of the last {self.calls} calls were slow)"
+        elif self.reason is not None:
+            why = f" ({self.reason})"
+        elif self.failure_rate is None:
+            why = ""
+        else:
+            why = f" ({self.failure_rate:.0%} of the last {self.calls} calls failed)"
+        when = "" if self.retry_after is None else f"; next probe in {self.retry_after:.1f} s"
+        return f"circuit {self.policy!r} is open{why}{when}"
+
+
+class BulkheadFullError(RejectedError):
+    """Every place is taken, and so is every place in the queue, or the wait for one was too long.
+
+    >>> print(BulkheadFullError("payments", None, 10, 5))
+    bulkhead 'payments' is full (10 running, 5 waiting)
+    """
+
+    @property
+    def running(self) -> int:
+        """How many calls were running."""
+        return cast("int", self.args[2])
+
+    @property
+    def waiting(self) -> int:
+        """How many calls were waiting."""
+        return cast("int", self.args[3])
+
+    def __str__(self) -> str:
+        return f"bulkhead {self.policy!r} is full ({self.running} running, {self.waiting} waiting)"
+
+
+class WorkersExhaustedError(RejectedError):
+    """So many timed-out calls still occupy their threads that one more is refused rather than started.
+
+    >>> print(WorkersExhaustedError("report", None, 64))
+    timeout 'report': 64 abandoned calls still occupy their threads; refusing to start another
+    """
+
+    @property
+    def abandoned(self) -> int:
+        """How many calls were given up on and have not ended yet."""
+        return cast("int", self.args[2])
+
+    def __str__(self) -> str:
+        return (
+            f"timeout {self.policy!r}: {self.abandoned} abandoned calls still occupy their threads; "
+            "refusing to start another"
+        )
+
+
+class TimeoutExceededError(EverkeelError, TimeoutError):
+    """No answer within the time allowed. Also a `TimeoutError`, so existing handlers keep working.
+
+    >>> print(TimeoutExceededError("quote", 2.0))
+    timeout 'quote': no answer within 2 s
+    """
+
+    # OSError, which TimeoutError is, gives two and three arguments a meaning of its own; hence __init__ and __reduce__.
+    def __init__(self, policy: str | None, seconds: float, limit: str = "timeout") -> None:
+        super().__init__(policy, seconds)
+        self.seconds = seconds
+        self.limit = limit
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return type(self), (self.args[0], self.seconds, self.limit), self.__dict__
+
+    def __str__(self) -> str:
+        owner = self.limit if self.policy is None else f"{self.limit} {self.policy!r}"
+        return f"{owner}: no answer within {self.seconds:g} s"
+
+
+class RetryExhaustedError(EverkeelError):
+    """Every attempt returned, but with a result that `on_result` calls a failure. `result` is the last one.
+
+    An attempt that *raised* is never replaced by this error: when attempts run out the original exception leaves.
+
+    >>> print(RetryExhaustedError("poll", 3, "pending"))
+    retry 'poll': 3 attempts, and the last result still counts as a failure: 'pending'
+    """
+
+    @property
+    def attempts(self) -> int:
+        """How many attempts were made."""
+        return cast("int", self.args[1])
+
+    @property
+    def result(self) -> object:
+        """What the last attempt returned."""
+        return self.args[2]
+
+    def __str__(self) -> str:
+        owner = "retry" if self.policy is None else f"retry {self.policy!r}"
+        text = repr(self.result)
+        if len(text) > 200:
+            text = text[:200] + "…"
+        return f"{owner}: {self.attempts} attempts, and the last result still counts as a failure: {text}"
+
+
+class NotRetryable(Exception):  # noqa: N818 - a mixin that describes your error, not an error of ours
+    """Mix this into a business error that trying again cannot help: out of stock, card refused, name taken.
+
+    It is never retried and never charged to a breaker unless `on` names its class.
+
+    >>> class CardRefused(NotRetryable):
+    ...     '''The bank said no, and will say no again.'''
+    """

@@ -1,0 +1,216 @@
+"""What happened, as frozen values in the past tense. Hear them with `policy.subscribe` or `everkeel.subscribe`.
+
+Every event says which policy (`policy`, its name; `policy_type`) it is about. Fields named `error` hold the very exception.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Event:
+    """Something a policy did or saw."""
+
+    policy: str | None
+    """The policy's name; None for one that has none."""
+    policy_type: str
+    """`retry`, `circuit_breaker`, ..."""
+
+
+# ------------------------------------------------------------------ every policy
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Succeeded(Event):
+    """A call ended well. Listening for this adds a layer to the policy."""
+
+    duration: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Failed(Event):
+    """A call ended in an exception that counts as a failure."""
+
+    duration: float
+    error: BaseException
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Ignored(Event):
+    """A call ended in an exception that does not count as a failure."""
+
+    duration: float
+    error: BaseException
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Reconfigured(Event):
+    """Settings changed; `changes` maps each to its old and its new value."""
+
+    changes: dict[str, tuple[Any, Any]]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ModeChanged(Event):
+    """The policy now enforces, only watches (shadow), or is off."""
+
+    before: str
+    mode: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class WouldHave(Event):
+    """In shadow mode: what the policy would have done (`reject`, `retry`, `expire`, `queue`, `fall_back`, ...)."""
+
+    action: str
+    error: BaseException | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CallRejected(Event):
+    """A call was turned away before it was made."""
+
+    error: BaseException
+    key: object = None
+
+
+# ------------------------------------------------------------------ the registry
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PolicyAdded(Event):
+    """A policy was registered under its name."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PolicyRemoved(Event):
+    """A policy was taken out of the registry."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PolicyReplaced(Event):
+    """A policy took the name of another one."""
+
+
+# ------------------------------------------------------------------ retry
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Retrying(Event):
+    """An attempt failed and another will follow after `delay` seconds."""
+
+    attempt: int
+    """The attempt that failed; 1 is the first."""
+    delay: float
+    error: BaseException | None
+    """What it raised; None when it returned a result that counts as a failure."""
+    result: object = None
+    outer: str | None = None
+    """Another retry policy around this one, which multiplies the attempts."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RetrySucceeded(Event):
+    """A call succeeded after at least one failed attempt."""
+
+    attempts: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RetryGaveUp(Event):
+    """No further attempt: `reason` is attempts, duration, deadline, budget, not_retryable, retry_after or nested."""
+
+    attempts: int
+    reason: str
+    error: BaseException | None
+    result: object = None
+
+
+# ------------------------------------------------------------------ circuit breaker
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CircuitOpened(Event):
+    """Too many failures: calls are rejected for `open_for` seconds (None: until told otherwise)."""
+
+    failure_rate: float | None
+    open_for: float | None
+    reason: str | None = None
+    key: object = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CircuitHalfOpened(Event):
+    """A few probes may pass to see whether the trouble is over."""
+
+    key: object = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CircuitClosed(Event):
+    """Calls pass again."""
+
+    key: object = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CircuitForced(Event):
+    """Somebody set the state by hand."""
+
+    state: str
+    key: object = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CircuitReset(Event):
+    """Somebody made the circuit forget everything."""
+
+    key: object = None
+
+
+# ------------------------------------------------------------------ timeout, bulkhead
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TimedOut(Event):
+    """A call had no answer in time."""
+
+    seconds: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LateCompletion(Event):
+    """A call that had timed out ended after all, `late_by` seconds after its time."""
+
+    late_by: float
+    error: BaseException | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CallQueued(Event):
+    """A call has to wait for a place."""
+
+    waiting: int
+    key: object = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LimitChanged(Event):
+    """How many calls may run at once changed."""
+
+    before: int
+    limit: int
+    key: object = None
+
+
+# ------------------------------------------------------------------ fallback
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FellBack(Event):
+    """The call failed and an alternative answered in its place."""
+
+    error: BaseException | None
+    result: object = None

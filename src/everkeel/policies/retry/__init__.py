@@ -1,0 +1,9 @@
+"""Retry: try again when trying again can help, and stop when it cannot.
+
+- `config`: what may be set
+- `core`: the decision after each attempt, pure
+- `budget`: how many retries the traffic as a whole may afford
+- `state`: the loop, sync and async, plain and woven
+- `attempts`: the retried block, `for attempt in policy.attempts():`
+- `policy`: what the user holds
+"""

@@ -1,0 +1,162 @@
+"""The retried block: `for attempt in policy.attempts(): with attempt: ...`. A `with` alone cannot run its body again."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from everkeel.errors import TimeoutExceededError
+from everkeel.policies.retry.core import Run
+from everkeel.runtime.deadline import AMBIENT, Deadline
+from everkeel.runtime.outcome import Verdict
+
+if TYPE_CHECKING:
+    from everkeel.policies.retry.policy import Retry
+    from everkeel.policies.retry.state import Retrying
+    from everkeel.runtime.expiry import Alarm
+
+T = TypeVar("T")
+
+
+class BlockAttempt:
+    """One try of a retried block. Report what it produced with `result`, where `on_result` should judge it."""
+
+    __slots__ = ("_alarm", "_block", "_entered", "_reported", "_value", "number")
+
+    def __init__(self, block: AttemptBlocks, number: int) -> None:
+        self._block = block
+        self.number = number
+        """1 for the first try."""
+        self._entered = False
+        self._reported = False
+        self._value: Any = None
+        self._alarm: Alarm | None = None
+
+    def result(self, value: T) -> T:
+        """Report what the guarded work returned; hands it back."""
+        self._reported, self._value = True, value
+        return value
+
+    def __enter__(self) -> BlockAttempt:
+        self._entered = True
+        self._alarm = self._block.alarm()
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> bool:
+        if self._alarm is not None and self._alarm.off(error):
+            return self._block.expired(error)
+        return self._block.ended(error, self._reported, self._value)
+
+    async def __aenter__(self) -> BlockAttempt:
+        return self.__enter__()
+
+    async def __aexit__(self, kind: object, error: BaseException | None, traceback: object) -> bool:
+        return self.__exit__(kind, error, traceback)
+
+
+class AttemptBlocks:
+    """The tries of one retried block; iterate over it once, with `for` or `async for`."""
+
+    __slots__ = ("_async", "_done", "_limit", "_run", "_started", "_state", "_whole")
+
+    def __init__(self, policy: Retry) -> None:
+        state = policy.state
+        self._state: Retrying = state  # type: ignore[assignment]  # a retry has no other kind of state
+        self._run: Run | None = None
+        self._limit: Deadline | None = None
+        self._done = self._started = self._async = False
+        self._whole = False  # is it the end of the whole call that bounds the attempt under way?
+
+    def _start(self) -> None:
+        if self._started:
+            raise RuntimeError("attempts() can be iterated over once; call it again for another block")
+        self._started = True
+        policy = self._state.policy
+        rules = policy.config
+        if rules.attempt_timeout is not None and not self._async and rules.runs == "worker":
+            raise TypeError(
+                f"{policy.label}: a sync block runs where it stands and cannot have an attempt_timeout in a worker; "
+                'use a decorated function, or runs="inline"'
+            )
+        if rules.bounded or rules.attempts is None or AMBIENT.get() is not None:
+            self._limit = self._state._limit()
+
+    def __iter__(self) -> Iterator[BlockAttempt]:
+        self._start()
+        sleep = self._state.policy.clock.sleep
+        while (attempt := self._next()) is not None:
+            yield attempt
+            self._check(attempt)
+            if not self._done and self._run is not None:
+                if self._run.delay:
+                    sleep(self._run.delay)
+                self._state.again(self._run)
+
+    async def __aiter__(self) -> AsyncIterator[BlockAttempt]:
+        self._async = True
+        self._start()
+        sleep = self._state.policy.clock.asleep
+        while (attempt := self._next()) is not None:
+            yield attempt
+            self._check(attempt)
+            if not self._done and self._run is not None:
+                if self._run.delay:
+                    await sleep(self._run.delay)
+                self._state.again(self._run)
+
+    def _next(self) -> BlockAttempt | None:
+        return None if self._done else BlockAttempt(self, 1 if self._run is None else self._run.attempts + 1)
+
+    def _check(self, attempt: BlockAttempt) -> None:
+        if not attempt._entered:
+            raise RuntimeError("each attempt must be entered: `for attempt in policy.attempts(): with attempt: ...`")
+
+    # ------------------------------------------------------------------ told by the attempt
+
+    def alarm(self) -> Alarm | None:
+        """What ends the attempt that begins now, where something does (a sync block is only checked between attempts)."""
+        if not self._async:
+            return None
+        seconds, self._whole = self._state._attempt_bound(self._limit)
+        if seconds is None:
+            return None
+        from everkeel.runtime.expiry import Alarm
+
+        return Alarm(self._state.policy.clock, seconds)
+
+    def expired(self, error: BaseException | None) -> bool:
+        """The attempt ran out of time."""
+        if self._whole and self._limit is not None:
+            raise self._state._expired(self._run, self._limit) from None
+        expiry = self._state._attempt_expired(self._state.policy.config.attempt_timeout or 0.0)
+        if self.ended(expiry, False, None):
+            return True
+        raise expiry
+
+    def ended(self, error: BaseException | None, reported: bool, value: Any) -> bool:
+        """The attempt ended; True swallows its error because another attempt follows."""
+        state, rules = self._state, self._state.policy.config
+        if error is None:
+            if not reported or rules.classifier.of_result(value) is Verdict.SUCCESS:
+                self._done = True
+                if self._run is None:
+                    next(state.ok)
+                else:
+                    state.recovered(self._run)
+                return False
+            self._run = state.failed(self._run, None, value, self._limit)
+            self._done = self._run.over
+            if self._done:
+                state.exhausted(self._run, None, value)
+            return True
+        if not isinstance(error, Exception):
+            self._done = True
+            state.dropped(self._run, None)
+            return False
+        own = state._own_expiry(error) if isinstance(error, TimeoutExceededError) else None
+        self._run = state.failed(self._run, error, None, self._limit, own)
+        self._done = self._run.over
+        if self._done and state.maps(self._run):
+            state.exhausted(self._run, error, None)
+            return True
+        return not self._done

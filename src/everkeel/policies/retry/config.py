@@ -1,0 +1,47 @@
+"""What may be set on a retry."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Literal
+
+from everkeel.policies.retry.budget import RetryBudget
+from everkeel.runtime.backoff import Backoff, Jitter, as_backoff, as_jitter, exponential
+from everkeel.runtime.classify import Classifier, ErrorMatch, Errors, ResultPredicate, as_errors
+from everkeel.runtime.settings import Choice, Converted, Count, Duration, Flag, Function, Instance, Settings, setting
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RetryConfig(Settings):
+    """The settings of a retry; `everkeel.retry` says what each is for."""
+
+    policy_type: ClassVar[str] = "retry"
+
+    attempts: int | None = setting(Count(at_least=1), default=3, none="no bound but time")
+    on: Errors = setting(Converted(as_errors), default=Exception)
+    ignore: Errors | None = setting(Converted(as_errors), default=None, none="nothing")
+    on_result: ResultPredicate | None = setting(Function("of the result"), default=None, none="every result is fine")
+    causes: bool = setting(Flag(), default=False)
+    backoff: Backoff = setting(Converted(as_backoff), default=exponential(0.2, factor=2, max=30))
+    jitter: Jitter = setting(Converted(as_jitter), default="full", none="no randomness")
+    max_retry_after: float = setting(Duration(zero=True), default=60.0)
+    max_duration: float | None = setting(Duration(), default=None, none="no bound")
+    attempt_timeout: float | None = setting(Duration(), default=None, none="no bound")
+    runs: Literal["worker", "inline"] = setting(Choice("worker", "inline"), default="worker")
+    budget: RetryBudget | None = setting(Instance(RetryBudget, "a RetryBudget"), default=None, none="no budget")
+    exhausted: Callable[[Any], Any] | None = setting(
+        Function("of the last Outcome"), default=None, none="raise the original error"
+    )
+    before_retry: Callable[[Any], Any] | None = setting(Function("of the next Attempt"), default=None, none="no hook")
+    nested: Literal["each", "outermost"] = setting(Choice("each", "outermost"), default="each")
+    max_abandoned: int = setting(Count(at_least=1), default=64)
+
+    classifier: Classifier = field(init=False, repr=False, compare=False)
+    bounded: bool = field(init=False, repr=False, compare=False)
+
+    def check_together(self) -> None:
+        match = ErrorMatch(self.on, causes=self.causes)
+        ignore = None if self.ignore is None else ErrorMatch(self.ignore, causes=self.causes)
+        object.__setattr__(self, "classifier", Classifier(match, ignore, self.on_result))
+        object.__setattr__(self, "bounded", self.max_duration is not None or self.attempt_timeout is not None)

@@ -1,0 +1,73 @@
+"""The decision after each attempt: told the time and what happened, answers whether to try again and how long to wait.
+
+No clock, no sleep, no lock. A `Run` is the record of one call that failed at least once; a call that succeeds at its
+first attempt never has one, and two calls never share one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+from everkeel.policies.retry.config import RetryConfig
+from everkeel.runtime.backoff import jittered
+from everkeel.runtime.outcome import Outcome
+
+
+class Run:
+    """One call and its attempts so far. After `failed`, either `over` is true and `reason` says why, or `delay` is set."""
+
+    __slots__ = ("attempts", "before", "began", "delay", "error", "history", "outer", "over", "reason")
+
+    def __init__(self, began: float) -> None:
+        self.attempts = 0
+        self.began = began  # the first failure: reading the clock before it would cost every success
+        self.delay = 0.0
+        self.over = False
+        self.reason = ""
+        self.history: list[tuple[type[BaseException] | None, tuple[Any, ...], float]] = []
+        self.outer: str | None = None  # the name of a retry around this one
+        self.before: Any = None  # the attempt that was current when this call began
+        self.error: BaseException | None = None  # kept, without its frames, where a time limit may want to show it
+
+    def failed(
+        self,
+        rules: RetryConfig,
+        error: Exception | None,
+        value: object,
+        retryable: bool,
+        room: float | None,
+        chance: Callable[[], float],
+    ) -> None:
+        """An attempt failed with `error`, or with a `value` that counts as a failure. `room`: seconds left, if bounded."""
+        self.attempts = number = self.attempts + 1
+        if not retryable:
+            return self.give_up("not_retryable")
+        if rules.attempts is not None and number >= rules.attempts:
+            return self.give_up("attempts")
+        backoff = rules.backoff
+        outcome = Outcome(value, error, number)
+        delay = jittered(backoff.delay(number, outcome), backoff, rules.jitter, self.delay, chance)
+        hint = None if error is None else getattr(error, "retry_after", None)
+        if hint is not None:
+            wished = _as_seconds(hint)
+            if wished > rules.max_retry_after:
+                return self.give_up("retry_after")
+            if wished > delay:
+                delay = wished
+        if room is not None and delay >= room:
+            return self.give_up("duration")
+        self.delay = delay
+        return None
+
+    def give_up(self, reason: str) -> None:
+        """No further attempt."""
+        self.over, self.reason = True, reason
+
+
+def _as_seconds(hint: object) -> float:
+    """A `retry_after` found on somebody's error: seconds or a timedelta. Anything else is not for us."""
+    if isinstance(hint, timedelta):
+        return hint.total_seconds()
+    return float(hint) if isinstance(hint, int | float) and not isinstance(hint, bool) and hint == hint else 0.0

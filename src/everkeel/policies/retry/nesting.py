@@ -1,0 +1,49 @@
+"""Is there a retry around this one? Asked when an attempt failed, never before: a success pays nothing for it.
+
+Two layers of three attempts make nine calls on a dependency that is down. From its second attempt on, an outer retry
+has marked the context, also for tasks and threads that copied it. During its first attempt there is nothing but the
+stack to tell, and looking there costs a few microseconds: only `nested="outermost"` pays for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import CodeType, FrameType
+from typing import TYPE_CHECKING
+
+from everkeel.policies.retry.attempt import CURRENT
+from everkeel.runtime.state import State
+from everkeel.runtime.weave import layers_of
+
+if TYPE_CHECKING:
+    from everkeel.policies.retry.state import Retrying
+
+_DEEPEST = 200
+
+
+def marked_outer() -> str | None:
+    """The name of an outer retry that is past its first attempt."""
+    outer = CURRENT.get()
+    return None if outer is None else outer.policy or "retry"
+
+
+def outer_on_the_stack(own: Retrying, frame: FrameType | None, drivers: frozenset[CodeType]) -> str | None:
+    """The name of an outer retry whose frame is at or below `frame`, the one in which `own` is at work."""
+    inside: State | None = own
+    for _ in range(_DEEPEST):
+        if frame is None:
+            return None
+        retries = _retries_of(frame, drivers)
+        if inside in retries:  # one woven function may hold several: what is before ours in it is around ours
+            retries = retries[: list(retries).index(inside)]
+        if retries:
+            return retries[-1].policy.name or "retry"
+        inside, frame = None, frame.f_back
+    return None
+
+
+def _retries_of(frame: FrameType, drivers: frozenset[CodeType]) -> Sequence[State]:
+    """The retry states at work in a frame, outermost first."""
+    if frame.f_code in drivers:
+        return [frame.f_locals["self"]]
+    return [layer for layer in layers_of(frame) if layer.word == "retry"]

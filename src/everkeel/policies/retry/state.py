@@ -1,0 +1,518 @@
+"""The loop, sync and async. Everything it decides is in `core`; everything it counts and tells is here, once."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import AsyncGenerator, Callable, Generator
+from functools import partial
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+from everkeel.errors import ConfigError, RetryExhaustedError, TimeoutExceededError
+from everkeel.policies.retry.attempt import CURRENT, Attempt
+from everkeel.policies.retry.config import RetryConfig
+from everkeel.policies.retry.core import Run
+from everkeel.policies.retry.nesting import marked_outer, outer_on_the_stack
+from everkeel.runtime.deadline import AMBIENT, Deadline
+from everkeel.runtime.expiry import SyncBounds, call_within
+from everkeel.runtime.explain import Decision, FailedAttempt, attach, describe
+from everkeel.runtime.outcome import Outcome, Verdict
+from everkeel.runtime.state import CallKind, Shadow, State
+from everkeel.runtime.stream import Begun, abegin, begin, resume
+from everkeel.runtime.tally import read, tally
+from everkeel.runtime.trouble import report
+
+if TYPE_CHECKING:
+    from everkeel.policies.retry.policy import Retry
+
+# The wait and the next attempt are outside the handler: nothing of a failed attempt is kept alive or chained on.
+# A deadline that travels with the call is rare: where there is one, the plain path does the work.
+_LOOP = """\
+if ambient() is not None:
+    RESULT = AWAIT retry.CALL(REST, ARGS)
+else:
+    run = None
+    while True:
+        try:
+            INNER
+            break
+        except Exception as error:
+            run = retry.failed(run, error)
+            if run.over:
+                raise
+        except BaseException:
+            retry.dropped(run, None)
+            raise
+        if run.delay:
+            AWAIT sleep(run.delay)
+        retry.again(run)
+    if run is None:
+        tick(ok)
+    else:
+        retry.recovered(run)"""
+
+
+class Retrying(State):
+    """What the calls of one retry share: its counts. Each call has its own `Run`."""
+
+    __slots__ = ("__weakref__", "_bounds", "ok", "policy", "retries")
+    word = "retry"
+    parts = ("ok",)
+    policy: Retry
+
+    def __init__(self, policy: Retry) -> None:
+        self.policy = policy
+        self.ok, self.retries = tally(), tally()
+        self._bounds: SyncBounds | None = None
+        if policy.config.budget is not None:
+            policy.config.budget.watch(self)
+
+    # ------------------------------------------------------------------ after an attempt
+
+    def failed(  # type: ignore[override]  # the permit of a retry is the run, which does not exist before a failure
+        self,
+        run: Run | None,
+        error: Exception | None,
+        value: object = None,
+        limit: Deadline | None = None,
+        retryable: bool | None = None,
+    ) -> Run:
+        """An attempt raised `error`, or returned a `value` that counts as a failure: the run, saying what follows."""
+        policy = self.policy
+        rules, clock = policy.config, policy.clock
+        if run is None:
+            run = Run(clock.monotonic())
+            run.before = CURRENT.get()
+        elif run.attempts:
+            CURRENT.set(run.before)
+        if retryable is None:
+            retryable = error is None or rules.classifier.of_error(error) is Verdict.FAILURE
+        if limit is None:
+            limit = AMBIENT.get()
+        try:
+            run.failed(rules, error, value, retryable, None if limit is None else limit.remaining(), clock.random)
+        except Exception as broken:  # a backoff function of the user's
+            report(f"{policy.label}: the backoff function raised; giving up", broken)
+            run.give_up("not_retryable")
+        run.outer = marked_outer()
+        if not run.over:
+            if rules.nested == "outermost" and self._is_inside_another(run, sys._getframe(1)):
+                run.give_up("nested")
+            elif rules.budget is not None and not rules.budget.may_retry(clock.monotonic()):
+                run.give_up("budget")
+        elif run.reason == "duration" and limit is AMBIENT.get():
+            run.reason = "deadline"
+        if run.over:
+            self._gave_up(run, error, value)
+            return run
+        if error is None:
+            run.history.append((None, (), run.delay))
+        else:
+            run.history.append((type(error), error.args, run.delay))
+        next(self.retries)
+        if policy.heard():
+            self._tell_retrying(run, error, value)
+        if rules.before_retry is not None:
+            self._before_retry(run, error)
+        if error is not None and (rules.bounded or limit is not None):
+            run.error = error.with_traceback(None)  # last: hooks and listeners may want to see where it came from
+        return run
+
+    def again(self, run: Run) -> None:
+        """Another attempt begins: mark the context, so that the operation can read which one it is."""
+        policy = self.policy
+        CURRENT.set(Attempt(policy.name, run.attempts + 1, policy.config.attempts))
+
+    def recovered(self, run: Run) -> None:
+        """An attempt after the first succeeded."""
+        CURRENT.set(run.before)
+        next(self.ok)
+        policy = self.policy
+        policy.counts.tick("recovered")
+        if policy.heard():
+            from everkeel.events import RetrySucceeded
+
+            policy.emit(RetrySucceeded(policy=policy.name, policy_type=policy.type, attempts=run.attempts + 1))
+
+    def dropped(self, permit: Run | None, error: BaseException | None) -> None:
+        """Cancelled or interrupted: no attempt follows, nothing is counted."""
+        if permit is not None:
+            CURRENT.set(permit.before)
+
+    def _is_inside_another(self, run: Run, frame: FrameType) -> bool:
+        if run.outer is None and run.attempts == 1:  # what was not around the first attempt is not around the second
+            run.outer = outer_on_the_stack(self, frame, DRIVERS)
+        return run.outer is not None
+
+    def _gave_up(self, run: Run, error: Exception | None, value: object) -> None:
+        policy = self.policy
+        counted = "ignored" if error is not None and run.reason == "not_retryable" else "failure"
+        policy.counts.tick(counted)
+        policy.counts.tick(f"gave_up_{run.reason}")
+        if error is not None and run.attempts > 1:
+            self._note(run, error)
+        if error is not None and (run.attempts > 1 or run.reason != "not_retryable"):
+            attach(error, self._decision(run, error))
+        if policy.heard():
+            from everkeel.events import RetryGaveUp
+
+            policy.emit(
+                RetryGaveUp(
+                    policy=policy.name,
+                    policy_type=policy.type,
+                    attempts=run.attempts,
+                    reason=run.reason,
+                    error=error,
+                    result=value,
+                )
+            )
+
+    def _note(self, run: Run, error: Exception) -> None:
+        policy = self.policy
+        over = policy.clock.monotonic() - run.began
+        begin = f"{policy.label} gave up after "
+        # An application may raise one exception object again and again: the newest note takes the place of ours before.
+        notes = [note for note in getattr(error, "__notes__", ()) if not note.startswith(begin)]
+        text = f"{begin}{run.attempts} attempts over {over:.3g} s: {self._why(run)}"
+        try:
+            error.__notes__ = [*notes, text]
+        except AttributeError:
+            pass
+
+    def _why(self, run: Run) -> str:
+        rules = self.policy.config
+        return {
+            "attempts": f"all {run.attempts} attempts failed",
+            "duration": f"another attempt would not fit into its {rules.max_duration or 0:g} s",
+            "deadline": "another attempt would not fit before the deadline",
+            "budget": "its retry budget is spent",
+            "not_retryable": "the last error is not one to retry on",
+            "retry_after": f"was asked to wait longer than max_retry_after={rules.max_retry_after:g} s",
+            "nested": f"left to the retry around it, {run.outer!r}",
+        }[run.reason]
+
+    def _decision(self, run: Run, error: Exception | None) -> Decision:
+        attempts = [
+            FailedAttempt(number, None if kind is None else describe(kind, args), delay)
+            for number, (kind, args, delay) in enumerate(run.history, 1)
+        ]
+        last = None if error is None else describe(type(error), error.args)
+        attempts.append(FailedAttempt(run.attempts, last, None))
+        return Decision(self.policy.name, "retry", "gave_up", self._why(run), tuple(attempts))
+
+    def _tell_retrying(self, run: Run, error: Exception | None, value: object) -> None:
+        from everkeel.events import Retrying as Event
+
+        policy = self.policy
+        policy.emit(
+            Event(
+                policy=policy.name,
+                policy_type=policy.type,
+                attempt=run.attempts,
+                delay=run.delay,
+                error=error,
+                result=value,
+                outer=run.outer,
+            )
+        )
+
+    def _before_retry(self, run: Run, error: Exception | None) -> None:
+        policy = self.policy
+        hook = policy.config.before_retry
+        if hook is not None:
+            try:
+                hook(Attempt(policy.name, run.attempts + 1, policy.config.attempts, error))
+            except Exception as broken:
+                report(f"{policy.label}: before_retry raised", broken)
+
+    def accepts(self, result: object) -> bool:
+        """Is this result, as far as `on_result` knows, a success?"""
+        rules = self.policy.config
+        if rules.on_result is None or type(result) is Begun:
+            return True
+        return rules.classifier.of_result(result) is Verdict.SUCCESS
+
+    def maps(self, run: Run) -> bool:
+        """Does `exhausted` make the answer? Only where retrying was tried: an error not to retry on leaves as it is."""
+        return self.policy.config.exhausted is not None and run.reason not in ("not_retryable", "nested")
+
+    def exhausted(self, run: Run, error: Exception | None, value: object) -> Any:
+        """No further attempt and no error to raise: what the caller gets instead, or `RetryExhaustedError`."""
+        policy = self.policy
+        mapper = policy.config.exhausted
+        if mapper is not None and self.maps(run):
+            return mapper(Outcome(value, error, run.attempts))
+        gave_up = RetryExhaustedError(policy.name, run.attempts, value)
+        attach(gave_up, self._decision(run, None))
+        raise gave_up
+
+    # ------------------------------------------------------------------ time limits
+
+    def _limit(self) -> Deadline | None:
+        """The end of the whole call: the ambient deadline or `max_duration`, whichever is first."""
+        policy = self.policy
+        rules, clock, ambient = policy.config, policy.clock, AMBIENT.get()
+        if rules.max_duration is None:
+            if rules.attempts is None and ambient is None:
+                raise ConfigError(
+                    policy.label, "attempts", "None needs max_duration, or a call under a deadline", "neither"
+                )
+            limit = ambient
+        else:
+            at = clock.monotonic() + rules.max_duration
+            own = Deadline(at, length=rules.max_duration, clock=clock)
+            limit = own if ambient is None or at < ambient.at else ambient
+        if limit is not None and limit.expired:
+            raise self._expired(None, limit)
+        return limit
+
+    def _expired(self, run: Run | None, limit: Deadline) -> TimeoutExceededError:
+        """The whole call's time ran out in the middle of an attempt."""
+        policy = self.policy
+        policy.counts.tick("failure")
+        own = limit is not AMBIENT.get()
+        policy.counts.tick("gave_up_duration" if own else "gave_up_deadline")
+        error = TimeoutExceededError(policy.name, limit.length, "retry" if own else "deadline")
+        if run is not None:
+            CURRENT.set(run.before)
+            error.__context__ = run.error
+            attach(error, self._cut_short(run))
+        if policy.heard():
+            from everkeel.events import RetryGaveUp
+
+            attempts = 1 if run is None else run.attempts + 1
+            reason = "duration" if own else "deadline"
+            policy.emit(
+                RetryGaveUp(policy=policy.name, policy_type=policy.type, attempts=attempts, reason=reason, error=error)
+            )
+        return error
+
+    def _cut_short(self, run: Run) -> Decision:
+        attempts = tuple(
+            FailedAttempt(number, None if kind is None else describe(kind, args), delay)
+            for number, (kind, args, delay) in enumerate(run.history, 1)
+        )
+        return Decision(
+            self.policy.name, "retry", "gave_up", f"time ran out during attempt {run.attempts + 1}", attempts
+        )
+
+    def _attempt_bound(self, limit: Deadline | None) -> tuple[float | None, bool]:
+        """Seconds the next attempt may take, and whether it is the whole call's end that bounds it."""
+        alone = self.policy.config.attempt_timeout
+        left = None if limit is None else max(0.0, limit.remaining())
+        if alone is None or (left is not None and left <= alone):
+            return left, True
+        return alone, False
+
+    def _attempt_expired(self, seconds: float) -> TimeoutExceededError:
+        self.policy.counts.tick("attempt_expired")
+        return TimeoutExceededError(self.policy.name, seconds, "attempt of retry")
+
+    # ------------------------------------------------------------------ the plain path
+
+    def call(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+        rules, sleep = self.policy.config, self.policy.clock.sleep
+        limit = self._limit() if rules.bounded or rules.attempts is None or AMBIENT.get() is not None else None
+        if rules.bounded:
+            fn = partial(self._bounded_attempt, limit, fn)
+        run: Run | None = None
+        while True:
+            try:
+                result = fn(*args, **kwargs)
+            except _CallExpired:
+                assert limit is not None
+                raise self._expired(run, limit) from None
+            except Exception as error:
+                run = self.failed(run, error, None, limit, self._own_expiry(error))
+                if run.over:
+                    if not self.maps(run):
+                        raise
+                    return self.exhausted(run, error, None)
+            except BaseException:
+                self.dropped(run, None)
+                raise
+            else:
+                if self.accepts(result):
+                    break
+                run = self.failed(run, None, result, limit)
+                if run.over:
+                    return self.exhausted(run, None, result)
+                del result
+            if run.delay:
+                sleep(run.delay)
+            self.again(run)
+        if run is None:
+            next(self.ok)
+        else:
+            self.recovered(run)
+        return result
+
+    async def acall(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+        rules, sleep = self.policy.config, self.policy.clock.asleep
+        limit = self._limit() if rules.bounded or rules.attempts is None or AMBIENT.get() is not None else None
+        if rules.bounded or limit is not None:
+            fn = partial(self._abounded_attempt, limit, fn)
+        run: Run | None = None
+        while True:
+            try:
+                result = await fn(*args, **kwargs)
+            except _CallExpired:
+                assert limit is not None
+                raise self._expired(run, limit) from None
+            except Exception as error:
+                run = self.failed(run, error, None, limit, self._own_expiry(error))
+                if run.over:
+                    if not self.maps(run):
+                        raise
+                    return self.exhausted(run, error, None)
+            except BaseException:
+                self.dropped(run, None)
+                raise
+            else:
+                if self.accepts(result):
+                    break
+                run = self.failed(run, None, result, limit)
+                if run.over:
+                    return self.exhausted(run, None, result)
+                del result
+            if run.delay:
+                await sleep(run.delay)
+            self.again(run)
+        if run is None:
+            next(self.ok)
+        else:
+            self.recovered(run)
+        return result
+
+    def stream(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Generator[Any, Any, Any]:
+        """Retried until the first item is there; after that its consumer has seen something, and errors pass."""
+        first, items = self.call(begin, fn, args, kwargs)
+        if items is None:
+            return first
+        return (yield from resume(first, items))
+
+    async def astream(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> AsyncGenerator[Any, Any]:
+        first, items = await self.acall(abegin, fn, args, kwargs)
+        if items is None:
+            return
+        try:
+            yield first
+            async for item in items:
+                yield item
+        finally:
+            await items.aclose()
+
+    def _bounded_attempt(self, limit: Deadline | None, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+        rules = self.policy.config
+        seconds, whole = self._attempt_bound(limit)
+        if seconds is None:
+            return fn(*args, **kwargs)
+        if self._bounds is None:
+            self._bounds = SyncBounds(self.policy)
+        expire = _CallExpired if whole else partial(self._attempt_expired, seconds)
+        return self._bounds.call(rules.runs, seconds, rules.max_abandoned, expire, fn, args, kwargs)
+
+    async def _abounded_attempt(
+        self, limit: Deadline | None, fn: Callable[..., Any], /, *args: Any, **kwargs: Any
+    ) -> Any:
+        seconds, whole = self._attempt_bound(limit)
+        if seconds is None:
+            return await fn(*args, **kwargs)
+        expire = _CallExpired if whole else partial(self._attempt_expired, seconds)
+        token = AMBIENT.set(limit)
+        try:
+            return await call_within(self.policy.clock, seconds, expire, fn, args, kwargs)
+        finally:
+            AMBIENT.reset(token)
+
+    def _own_expiry(self, error: Exception) -> bool | None:
+        """The expiry of `attempt_timeout` is retried whatever `on` says, unless `ignore` names it."""
+        if (
+            isinstance(error, TimeoutExceededError)
+            and error.limit == "attempt of retry"
+            and error.policy == self.policy.name
+        ):
+            return self.policy.config.classifier.of_error(error) is not Verdict.NO_EVIDENCE
+        return None
+
+    # ------------------------------------------------------------------ the woven path
+
+    def fragment(self, kind: CallKind) -> str | None:
+        rules = self.policy.config
+        plain = rules.bounded or rules.attempts is None or rules.on_result is not None or rules.exhausted is not None
+        return None if plain else _LOOP
+
+    def names(self, kind: CallKind) -> dict[str, object]:
+        clock = self.policy.clock
+        return {"ambient": AMBIENT.get, "tick": next, "sleep": clock.asleep if kind == "async" else clock.sleep}
+
+    # ------------------------------------------------------------------ being watched
+
+    def shadow(self) -> State:
+        return WouldRetry(self)
+
+    def adapt(self, old: RetryConfig, new: RetryConfig) -> None:
+        if new.budget is not None and new.budget is not old.budget:
+            new.budget.watch(self)
+
+    def successes(self) -> int:
+        return read(self.ok)
+
+    def calls(self) -> int:
+        """How many calls have ended: what a budget takes for the traffic."""
+        counts = self.policy.counts
+        return read(self.ok) + counts["failure"] + counts["ignored"]
+
+    def details(self) -> dict[str, Any]:
+        counts = self.policy.counts.read()
+        return {
+            "retries": read(self.retries),
+            "recovered": counts.get("recovered", 0),
+            "gave_up": {name[8:]: n for name, n in counts.items() if name.startswith("gave_up_")},
+            "attempt_expired": counts.get("attempt_expired", 0),
+            "abandoned": 0 if self._bounds is None else self._bounds.abandoned,
+        }
+
+
+class _CallExpired(TimeoutExceededError):
+    """On its way from the attempt that was cut short to the loop; never leaves it."""
+
+    def __init__(self) -> None:
+        super().__init__(None, 0.0)
+
+
+class WouldRetry(Shadow):
+    """Passes the first outcome on, and counts where it would have tried again."""
+
+    __slots__ = ()
+    state: Retrying
+
+    def enter(self) -> None:
+        return None
+
+    def done(self, permit: None, result: Any) -> None:
+        rules = self.state.policy.config
+        if rules.classifier.of_result(result) is Verdict.FAILURE:
+            self._judge(None, result)
+        else:
+            next(self.state.ok)
+
+    def failed(self, permit: None, error: Exception) -> None:
+        self._judge(error, None)
+
+    def dropped(self, permit: None, error: BaseException) -> None:
+        return None
+
+    def _judge(self, error: Exception | None, value: object) -> None:
+        policy = self.state.policy
+        retryable = error is None or policy.config.classifier.of_error(error) is Verdict.FAILURE
+        policy.counts.tick("failure" if retryable else "ignored")
+        run = Run(0.0)
+        limit = AMBIENT.get()
+        room = None if limit is None else limit.remaining()
+        run.failed(policy.config, error, value, retryable, room, policy.clock.random)
+        if not run.over:
+            policy.would("retry", error)
+
+
+DRIVERS = frozenset({Retrying.call.__code__, Retrying.acall.__code__})
