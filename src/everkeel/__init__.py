@@ -1,7 +1,7 @@
 """Everkeel: resilience for Python services, from a first `@retry` up.
 
-Lower-case names make policies, as `asyncio.timeout()` makes a `Timeout`; CamelCase names are their types. `everkeel.events`
-has what can be heard, `everkeel.testing` virtual time and a pytest plugin.
+Lower-case names make policies, as `asyncio.timeout()` makes a `Timeout`; CamelCase names are their types.
+`everkeel.events` has what can be heard, `everkeel.testing` virtual time and a pytest plugin.
 """
 
 from typing import TYPE_CHECKING as _TYPE_CHECKING
@@ -39,12 +39,13 @@ if _TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
-    "Attempt", "Backoff", "BulkheadFullError", "Cancellation", "CircuitOpenError", "Clock", "ConfigError", "Deadline",
-    "EverkeelError", "Explanation", "Fallback", "NotRetryable", "Outcome", "Pipeline", "Policy", "Registry", "RejectedError",
-    "Retry", "RetryBudget", "RetryExhaustedError", "Subscription", "TimeoutExceededError", "Verdict",
-    "WorkersExhaustedError", "constant", "current_attempt", "current_cancellation", "current_deadline", "deadline",
-    "disable", "enable", "events", "explain", "exponential", "fallback", "fibonacci", "linear", "pipeline", "policies_of",
-    "registry", "retry", "sleep", "subscribe", "use_clock",
+    "Attempt", "Backoff", "BulkheadFullError", "Cancellation", "CircuitOpenError", "Clock", "ConfigError",
+    "Deadline", "EverkeelError", "Explanation", "Fallback", "NotRetryable", "Outcome", "Pipeline", "Policy",
+    "Registry", "RejectedError", "Retry", "RetryBudget", "RetryExhaustedError", "Subscription",
+    "TimeoutExceededError", "Verdict", "WorkersExhaustedError", "constant", "current_attempt",
+    "current_cancellation", "current_deadline", "deadline", "disable", "enable", "events", "explain",
+    "exponential", "fallback", "fibonacci", "linear", "pipeline", "policies_of", "registry", "retry", "sleep",
+    "subscribe", "use_clock",
 ]  # fmt: skip
 
 

@@ -1,6 +1,7 @@
 """What happened, as frozen values in the past tense. Hear them with `policy.subscribe` or `everkeel.subscribe`.
 
-Every event says which policy (`policy`, its name; `policy_type`) it is about. Fields named `error` hold the very exception.
+Every event says which policy it is about (`policy`, its name, and `policy_type`). Fields named `error` hold the very
+exception.
 """
 
 from __future__ import annotations

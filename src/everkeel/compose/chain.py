@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator
+from types import CoroutineType
 from typing import Any, ParamSpec, TypeVar, cast
 
 from everkeel.errors import ConfigError
@@ -41,7 +42,10 @@ class Pipeline:
 
     def call(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         """Call `fn(*args, **kwargs)` under all of them."""
-        return refuse_coroutine("pipeline", fold(self._layers(), "sync", fn)(*args, **kwargs))
+        result = fold(self._layers(), "sync", fn)(*args, **kwargs)
+        if type(result) is CoroutineType:
+            refuse_coroutine("pipeline", result)
+        return cast("T", result)
 
     async def acall(self, fn: Callable[P, Awaitable[T]], /, *args: P.args, **kwargs: P.kwargs) -> T:
         """Await `fn(*args, **kwargs)` under all of them."""

@@ -25,8 +25,8 @@ _ERROR_NAMES = frozenset({"error", "exception", "exc", "err"})
 class Alternative:
     """What answers in place of a failed call: a value, or a function that is given the call's arguments.
 
-    A function gets the exception too if it has a parameter named `error` (or `exception`, `exc`, `err`); one that has no
-    other parameter is called with nothing else.
+    A function gets the exception too if it has a parameter named `error` (or `exception`, `exc`, `err`); one that has
+    no other parameter is called with nothing else.
     """
 
     __slots__ = ("_error_name", "_takes_arguments", "awaited", "given", "is_function")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, cast
 
 from everkeel.runtime.outcome import Outcome
 from everkeel.runtime.settings import Seconds, seconds
@@ -68,7 +68,7 @@ def linear(first: Seconds, step: Seconds | None = None, *, max: Seconds | None =
 
 
 def exponential(first: Seconds, *, factor: float = 2.0, max: Seconds | None = 30.0) -> Backoff:
-    """`first`, then `factor` times as long each time, up to `max` (30 s: longer than that, a queue is the better place).
+    """`first`, then `factor` times as long each time, up to `max` (30 s: to wait longer, a queue is the better place).
 
     >>> [exponential(0.2, max=1).delay(attempt) for attempt in (1, 2, 3, 4)]
     [0.2, 0.4, 0.8, 1.0]
@@ -107,7 +107,7 @@ def fibonacci(first: Seconds, *, max: Seconds | None = 30.0) -> Backoff:
 
 
 def as_backoff(value: Any) -> Backoff:
-    """What `backoff=` accepts, as a Backoff: one, seconds, a sequence of seconds, a function, or a table by error class.
+    """What `backoff=` accepts, as a Backoff: one, seconds, a sequence of them, a function, or a table by error class.
 
     A function takes the attempt, or the attempt and the `Outcome`. A sequence's last delay repeats. A table is asked
     in its own order; an error it does not name waits as `exponential(0.2)` says.
@@ -131,7 +131,7 @@ def as_backoff(value: Any) -> Backoff:
     if callable(value) and not isinstance(value, type):
         return _from_function(value)
     try:
-        return constant(value)
+        return constant(cast("Seconds", value))
     except ValueError:
         raise ValueError(
             "must be a Backoff (constant, linear, exponential, fibonacci), seconds, a sequence of seconds, "
@@ -198,8 +198,8 @@ def as_jitter(value: Any) -> Jitter:
 def jittered(delay: float, backoff: Backoff, jitter: Jitter, previous: float, chance: Callable[[], float]) -> float:
     """`delay` with randomness, so that clients that failed together do not come back together.
 
-    full: anything from 0 to the delay. equal: half of it, and anything up to the other half. decorrelated: anything from
-    the first delay to three times the previous one. Seconds: the delay, and anything up to so many seconds more.
+    full: anything from 0 to the delay. equal: half of it, and anything up to the other half. decorrelated: anything
+    from the first delay to three times the previous one. Seconds: the delay, and anything up to so many seconds more.
     """
     if jitter is None or (delay <= 0 and not isinstance(jitter, float)):
         return delay

@@ -9,7 +9,7 @@ says nothing about the thing behind it that is not known already) and `NotRetrya
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 from everkeel.errors import NotRetryable, RejectedError
 from everkeel.runtime.outcome import Verdict
@@ -40,7 +40,7 @@ class ErrorMatch:
                     raise ValueError(f"must not name {part.__name__}: it is never retried, counted or replaced")
                 types.append(part)
             elif callable(part):
-                predicates.append(part)
+                predicates.append(cast("ErrorPredicate", part))
             else:
                 raise ValueError(f"must be exception classes or predicates on an exception, not {part!r}")
         self.given = given

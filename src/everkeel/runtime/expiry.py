@@ -1,4 +1,4 @@
-"""Calls that end on time: by cancelling the task, by a worker thread that is left behind, or by asking the body nicely."""
+"""Calls that end on time: by cancelling the task, by leaving a worker thread behind, or by asking the body nicely."""
 
 from __future__ import annotations
 

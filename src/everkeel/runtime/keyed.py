@@ -32,20 +32,16 @@ class Keyed(State):
     a limit is safe, while dropping somebody's state would let them start over.
     """
 
-    __slots__ = ("_like", "_retired", "_warned", "cap", "key", "make", "overflow", "owner", "states")
+    __slots__ = ("_like", "_retired", "_warned", "cap", "key", "make", "overflow", "policy", "states")
     word = "keyed"
 
-    def __init__(self, owner: AnyPolicy, make: Callable[[Any], State], key: Callable[..., Hashable], cap: int) -> None:
-        self.owner, self.make, self.key, self.cap = owner, make, key, cap
+    def __init__(self, policy: AnyPolicy, make: Callable[[Any], State], key: Callable[..., Hashable], cap: int) -> None:
+        self.policy, self.make, self.key, self.cap = policy, make, key, cap
         self.states: dict[Hashable, State] = {}
         self.overflow: State | None = None
         self._like: State | None = None
         self._retired = 0  # successes of states that were forgotten
         self._warned = False
-
-    @property
-    def policy(self) -> AnyPolicy:
-        return self.owner
 
     def of(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> State:
         """The state for a call with these arguments."""
@@ -57,7 +53,7 @@ class Keyed(State):
             state = self.states.get(key)
         except TypeError:
             raise ConfigError(
-                self.owner.label, "key", "must return something hashable, such as a string", repr(key)
+                self.policy.label, "key", "must return something hashable, such as a string", repr(key)
             ) from None
         if state is None:
             if len(self.states) >= self.cap and not self._make_room():
@@ -83,12 +79,12 @@ class Keyed(State):
         return room
 
     def _overflow(self) -> State:
-        self.owner.counts.tick("overflow")
+        self.policy.counts.tick("overflow")
         if self.overflow is None:
             self.overflow = self.make(None)
         if not self._warned:
             self._warned = True
-            warn("%s: %d keys are in use; further keys share one state", self.owner.label, self.cap)
+            warn("%s: %d keys are in use; further keys share one state", self.policy.label, self.cap)
         return self.overflow
 
     def everyone(self) -> list[State]:
@@ -143,7 +139,7 @@ class Keyed(State):
         return self._retired + sum(state.successes() for state in self.everyone())
 
     def details(self) -> dict[str, Any]:
-        return {"keys": len(self.states), "overflow": self.owner.counts["overflow"]}
+        return {"keys": len(self.states), "overflow": self.policy.counts["overflow"]}
 
 
 class KeyedShadow(Keyed):
@@ -152,7 +148,7 @@ class KeyedShadow(Keyed):
     __slots__ = ()
 
     def __init__(self, keyed: Keyed) -> None:
-        super().__init__(keyed.owner, keyed.make, keyed.key, keyed.cap)
+        super().__init__(keyed.policy, keyed.make, keyed.key, keyed.cap)
         self.states = keyed.states
 
     def at(self, key: Hashable) -> State:

@@ -11,7 +11,7 @@ import threading
 import weakref
 from collections.abc import Awaitable, Callable, Hashable, Sequence
 from types import CoroutineType
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, ParamSpec, Self, TypeAlias, TypedDict, TypeVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, NoReturn, ParamSpec, Self, TypeAlias, TypedDict, TypeVar, cast
 
 from everkeel.errors import ConfigError
 from everkeel.runtime import block, settings, switch
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 T = TypeVar("T")
 C = TypeVar("C", bound=Settings)
+EventType: TypeAlias = "type[Event]"
 
 living: weakref.WeakSet[AnyPolicy] = weakref.WeakSet()
 """Every policy there is, named or not."""
@@ -139,7 +140,9 @@ class Policy(Generic[C]):
     def call(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         """Call `fn(*args, **kwargs)` under this policy."""
         result = fold(self.layers(), "sync", fn)(*args, **kwargs)
-        return refuse_coroutine(self.label, result)
+        if type(result) is CoroutineType:
+            refuse_coroutine(self.label, result)
+        return cast("T", result)
 
     async def acall(self, fn: Callable[P, Awaitable[T]], /, *args: P.args, **kwargs: P.kwargs) -> T:
         """Await `fn(*args, **kwargs)` under this policy."""
@@ -264,7 +267,7 @@ class Policy(Generic[C]):
 
     # ------------------------------------------------------------------ being watched
 
-    def subscribe(self, listener: hub.Listener, *types: type[Event]) -> hub.Subscription:
+    def subscribe(self, listener: hub.Listener, *types: EventType) -> hub.Subscription:
         """Hear this policy's events: all, or those of the given types. Answers a subscription to cancel."""
         subscription = hub.Subscription(listener, types, self._unsubscribe)
         self.subscriptions = (*self.subscriptions, subscription)
@@ -371,12 +374,10 @@ def override_with(source: settings.Overrides | None) -> None:
         raise
 
 
-def refuse_coroutine(owner: str, result: T) -> T:
+def refuse_coroutine(owner: str, result: CoroutineType[Any, Any, Any]) -> NoReturn:
     """A coroutine that nobody guards is the bug that hides best: a sync call must not hand one out."""
-    if type(result) is CoroutineType:
-        result.close()
-        raise TypeError(f"{owner}: call() got a coroutine function, which it cannot guard; use acall()")
-    return result
+    result.close()
+    raise TypeError(f"{owner}: call() got a coroutine function, which it cannot guard; use acall()")
 
 
 def _refresh_everyone() -> None:

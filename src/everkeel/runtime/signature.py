@@ -39,7 +39,7 @@ ANYTHING = Signature("*args, **kwargs", "*args, **kwargs", frozenset({"args", "k
 
 
 def signature_of(fn: Callable[..., Any]) -> Signature:
-    """The exact signature of a function; of anything else (a partial, a builtin, an object) one that takes everything."""
+    """The exact signature of a function; of anything else (a partial, a builtin, an object) one that takes anything."""
     if type(fn) is not FunctionType:
         return ANYTHING
     parameters: list[str] = []

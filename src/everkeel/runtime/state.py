@@ -1,7 +1,8 @@
 """The layers a call passes through: the permit protocol, the plain path over it, and the fragment lent to the weaver.
 
-A *state* is what calls share: one per policy, or one per key. `enter` gives a permit or raises; a permit ends in exactly
-one of `done`, `failed` and `dropped` (no evidence). Endings never await: they also run while a coroutine is being closed.
+A *state* is what calls share: one per policy, or one per key. `enter` gives a permit or raises; a permit ends in
+exactly one of `done`, `failed` and `dropped` (no evidence). Endings never await: they also run while a coroutine is
+being closed.
 
 There are two ways through a state, and both decide with the same methods:
 
@@ -10,9 +11,10 @@ There are two ways through a state, and both decide with the same methods:
   the weaver nests into one function. A fragment is the inlined beginning of the methods: it looks at one attribute
   and otherwise calls them. The default fragment is the permit protocol unrolled, so a policy need not write one.
 
-Words in a fragment: `INNER` the guarded call, `ARGS` the arguments it gets, `RESULT` what it returned, `REST` a function
-that runs everything inside, `AWAIT` (`await` or nothing); a method in capitals, `.ENTER()`, is `.aenter()` in a coroutine
-function and `.enter()` elsewhere. Names are the state's `word`, its `parts`, what `names` gives, and locals of your own.
+Words in a fragment: `INNER` the guarded call, `ARGS` the arguments it gets, `RESULT` what it returned, `REST` a
+function that runs everything inside, `AWAIT` (`await` or nothing); a method in capitals, `.ENTER()`, is `.aenter()` in
+a coroutine function and `.enter()` elsewhere. Names are the state's `word`, its `parts`, what `names` gives, and locals
+of your own.
 """
 
 from __future__ import annotations
@@ -50,6 +52,8 @@ class State:
     """What it is called in its fragment."""
     parts: ClassVar[tuple[str, ...]] = ()
     """Attributes its fragment mentions by bare name; they never change during the state's life."""
+    policy: AnyPolicy
+    """Whose state this is; every subclass has a slot of this name."""
 
     # ------------------------------------------------------------------ the permit protocol
 
@@ -170,11 +174,6 @@ class State:
     def after_fork(self) -> None:
         """In a forked child: nothing that was in flight in the parent is in flight here."""
 
-    @property
-    def policy(self) -> AnyPolicy:
-        """Whose state this is."""
-        raise AttributeError  # pragma: no cover - every state has a slot of this name
-
     def successes(self) -> int:
         """How many calls ended well."""
         return 0
@@ -187,16 +186,16 @@ class State:
 class Shadow(State):
     """Decides, counts and reports through the state's own methods, and never touches the call."""
 
-    __slots__ = ("state",)
+    __slots__ = ("policy", "state")
 
     def __init__(self, state: State) -> None:
-        self.state = state
+        self.state, self.policy = state, state.policy
 
     def enter(self) -> Any:
         try:
             return (self.state.try_enter(),)
         except RejectedError as rejection:
-            self.state.policy.would("reject", rejection)
+            self.policy.would("reject", rejection)
             return None
 
     def done(self, permit: Any, result: Any) -> None:

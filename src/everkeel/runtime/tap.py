@@ -15,32 +15,28 @@ if TYPE_CHECKING:
 class Tap(State):
     """Emits `Succeeded`, `Failed` or `Ignored` for the call as a whole, outside everything its policy does."""
 
-    __slots__ = ("owner",)
+    __slots__ = ("policy",)
     word = "tap"
 
-    def __init__(self, owner: AnyPolicy) -> None:
-        self.owner = owner
-
-    @property
-    def policy(self) -> AnyPolicy:
-        return self.owner
+    def __init__(self, policy: AnyPolicy) -> None:
+        self.policy = policy
 
     def enter(self) -> float:
-        return self.owner.clock.monotonic()
+        return self.policy.clock.monotonic()
 
     def done(self, permit: float, result: Any) -> None:
         from everkeel.events import Succeeded
 
-        owner = self.owner
-        owner.emit(Succeeded(policy=owner.name, policy_type=owner.type, duration=owner.clock.monotonic() - permit))
+        policy = self.policy
+        policy.emit(Succeeded(policy=policy.name, policy_type=policy.type, duration=policy.clock.monotonic() - permit))
 
     def failed(self, permit: float, error: Exception) -> None:
         from everkeel.events import Failed, Ignored
 
-        owner = self.owner
-        if isinstance(error, RejectedError) and error.policy == owner.name:
+        policy = self.policy
+        if isinstance(error, RejectedError) and error.policy == policy.name:
             return  # a rejection of its own has been reported as one
-        kind = Failed if owner.judge(error) is Verdict.FAILURE else Ignored
-        owner.emit(
-            kind(policy=owner.name, policy_type=owner.type, duration=owner.clock.monotonic() - permit, error=error)
+        kind = Failed if policy.judge(error) is Verdict.FAILURE else Ignored
+        policy.emit(
+            kind(policy=policy.name, policy_type=policy.type, duration=policy.clock.monotonic() - permit, error=error)
         )

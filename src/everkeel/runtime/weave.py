@@ -29,7 +29,7 @@ from typing import Any, Protocol, TypeVar, cast
 from everkeel.errors import ConfigError
 from everkeel.runtime.clock import DEFAULT
 from everkeel.runtime.signature import ANYTHING, kind_of, signature_of
-from everkeel.runtime.state import State, fold
+from everkeel.runtime.state import CallKind, State, fold
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -73,7 +73,7 @@ class Source:
 
     def __init__(self, fn: Callable[..., Any], layers: Sequence[State], space: dict[str, object]) -> None:
         self.fn, self.space = fn, space
-        self.kind = kind_of(fn)
+        self.kind: CallKind = kind_of(fn)
         self.signature = signature_of(fn)
         self.local: set[str] = set()  # names the generated code assigns
         self.result = self._name("result", {}, {})
@@ -135,15 +135,17 @@ class Source:
             return word
         given = word in names or is_builtin
         value = names.get(word, getattr(builtins, word, None))
-        for n in count(1):
-            name = word if n == 1 else f"{word}_{n}"
-            if name in taken or name in self.local:
-                continue
-            if not given and name not in self.space:
-                self.local.add(name)
-                break
-            if given and self.space.setdefault(name, value) is value:
-                break
+        name, n = word, 1
+        while (
+            name in taken
+            or name in self.local
+            or (given and self.space.setdefault(name, value) is not value)
+            or (not given and name in self.space)
+        ):
+            n += 1
+            name = f"{word}_{n}"
+        if not given:
+            self.local.add(name)
         chosen[word] = name
         return name
 
@@ -161,7 +163,7 @@ class Weaving:
 
     def __init__(self, fn: Callable[..., Any], policies: Sequence[Woven]) -> None:
         self.fn, self.policies = fn, tuple(policies)
-        self.kind = kind_of(fn)
+        self.kind: CallKind = kind_of(fn)
         self.space = _namespace(fn)
         weakly = weakref.ref(self)  # the function owns its weaving, nothing points back
         self.space["__weaving__"] = weakly
@@ -299,7 +301,7 @@ def _shaped(made: FunctionType, fn: Callable[..., Any]) -> FunctionType:
     update_wrapper(made, fn)
     made.__dict__.pop("__weaving__", None)
     if signature_of(fn) is not ANYTHING:
-        made.__defaults__, made.__kwdefaults__ = fn.__defaults__, fn.__kwdefaults__  # type: ignore[attr-defined]
+        made.__defaults__, made.__kwdefaults__ = fn.__defaults__, fn.__kwdefaults__
     return made
 
 

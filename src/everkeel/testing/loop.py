@@ -18,7 +18,7 @@ from contextvars import Context
 from math import inf, ulp
 from random import Random
 from time import monotonic as real_monotonic
-from typing import TYPE_CHECKING, Any, TypeVar, TypeVarTuple
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, TypeVarTuple
 
 from everkeel.testing._turns import Parked
 from everkeel.testing.clock import VirtualClock
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
+_Ready: TypeAlias = list[tuple[selectors.SelectorKey, int]]
+_Poll: TypeAlias = Callable[[float], _Ready]
 
 
 class VirtualLoop(asyncio.SelectorEventLoop):
@@ -58,7 +60,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         self._elsewhere = 0  # work in other processes, and executors being shut down
         self._pool: set[threading.Thread] = set()
         self._bystanders = set(threading.enumerate())
-        super().__init__(_Waiting(self))
+        super().__init__(_Waiting(self._jump))
 
     def time(self) -> float:
         """The virtual time."""
@@ -141,7 +143,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
     # ------------------------------------------------------------------ nothing left to do
 
-    def _jump(self, sockets: bool, poll: Callable[[float], list[tuple[selectors.SelectorKey, int]]]) -> Any:
+    def _jump(self, sockets: bool, poll: _Poll) -> _Ready:
         """Nothing is ready: move to the next timer, or wait for what threads and sockets bring."""
         turns = self.clock.turns
         until = self._scheduled[0].when() if self._scheduled else inf
@@ -154,7 +156,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
                 turns.move(until)
         return []
 
-    def _take_turns(self, me: Parked, poll: Callable[[float], list[tuple[selectors.SelectorKey, int]]]) -> Any:
+    def _take_turns(self, me: Parked, poll: _Poll) -> _Ready:
         turns, began = self.clock.turns, real_monotonic()
         turns.enter(me)
         try:
@@ -180,7 +182,8 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     def _deadlock(self) -> DeadlockError:
         return DeadlockError(*sorted(describe(task) for task in asyncio.all_tasks(self)))
 
-    async def _until_idle(self) -> None:
+    async def wait_until_idle(self) -> None:
+        """What the function of this name does."""
         future = self.create_future()
         self._idle_waiters.append(future)
         await future
@@ -235,7 +238,7 @@ async def wait_until_idle() -> None:
     loop = asyncio.get_running_loop()
     if not isinstance(loop, VirtualLoop):
         raise RuntimeError("wait_until_idle() needs virtual time: everkeel.testing.run, or the fixture virtual_time")
-    await loop._until_idle()
+    await loop.wait_until_idle()
 
 
 def _shuffle_tasks(ready: deque[asyncio.Handle], order: Random) -> None:
@@ -255,8 +258,8 @@ def _is_a_task(handle: asyncio.Handle) -> bool:
 class _Waiting(selectors.BaseSelector):
     """The real selector, except that how to wait is the loop's business."""
 
-    def __init__(self, loop: VirtualLoop) -> None:
-        self._loop, self._real = loop, selectors.DefaultSelector()
+    def __init__(self, jump: Callable[[bool, _Poll], _Ready]) -> None:
+        self._jump, self._real = jump, selectors.DefaultSelector()
 
     def register(self, fileobj: FileDescriptorLike, events: int, data: Any = None) -> selectors.SelectorKey:
         return self._real.register(fileobj, events, data)
@@ -273,9 +276,9 @@ class _Waiting(selectors.BaseSelector):
     def close(self) -> None:
         self._real.close()
 
-    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+    def select(self, timeout: float | None = None) -> _Ready:
         ready = self._real.select(0)
         if ready or (timeout is not None and timeout <= 0):
             return ready
         sockets = len(self._real.get_map()) > 1  # the first is the loop's own, by which other threads wake it
-        return self._loop._jump(sockets, self._real.select)
+        return self._jump(sockets, self._real.select)

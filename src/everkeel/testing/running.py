@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Generator
 from contextlib import contextmanager
 from datetime import datetime
 from typing import Any, TypeVar
@@ -38,7 +37,7 @@ def run(
         raise TypeError("run() got a clock and a seed; give the seed to the clock")
     chosen = clock or VirtualClock(seed=seed or 0)
     with use_clock(chosen):
-        coroutine = main if inspect.iscoroutine(main) else main()
+        coroutine = main if isinstance(main, Coroutine) else main()
         try:
             _refuse_a_second_loop()
             with asyncio.Runner(loop_factory=lambda: VirtualLoop(chosen, shuffle=shuffle)) as runner:
@@ -58,7 +57,7 @@ def _refuse_a_second_loop() -> None:
 @contextmanager
 def virtual_time(
     start: float = 0.0, *, wall: float | datetime = NEW_YEAR_2026, seed: int = 0
-) -> Iterator[VirtualClock]:
+) -> Generator[VirtualClock]:
     """Everything in this block that has no clock of its own lives in virtual time; `clock.run(...)` runs coroutines.
 
     In pytest, the fixture of the same name does this for a whole test.

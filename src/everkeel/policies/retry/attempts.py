@@ -1,4 +1,4 @@
-"""The retried block: `for attempt in policy.attempts(): with attempt: ...`. A `with` alone cannot run its body again."""
+"""The retried block: `for attempt in policy.attempts(): with attempt: ...`. A `with` alone cannot rerun its body."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ class AttemptBlocks:
     # ------------------------------------------------------------------ told by the attempt
 
     def alarm(self) -> Alarm | None:
-        """What ends the attempt that begins now, where something does (a sync block is only checked between attempts)."""
+        """What ends the attempt that begins now, if anything does. A sync block is only checked between attempts."""
         if not self._async:
             return None
         seconds, self._whole = self._state._attempt_bound(self._limit)

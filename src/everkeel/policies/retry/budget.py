@@ -69,8 +69,8 @@ class BudgetWindow:
 class RetryBudget:
     """A budget for retries; share one among all the policies that call the same dependency.
 
-    `ratio` 0.2: retries may add a fifth to the traffic, which is what systems that have a budget converged on. `floor` 3 a
-    second: so that a service with little traffic may retry at all.
+    `ratio` 0.2: retries may add a fifth to the traffic, which is what systems that have a budget converged on.
+    `floor` 3 a second: so that a service with little traffic may retry at all.
 
     >>> from everkeel import RetryBudget, retry
     >>> inventory = RetryBudget(ratio=0.1)

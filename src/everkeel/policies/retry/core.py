@@ -16,7 +16,7 @@ from everkeel.runtime.outcome import Outcome
 
 
 class Run:
-    """One call and its attempts so far. After `failed`, either `over` is true and `reason` says why, or `delay` is set."""
+    """One call and its attempts so far. After `failed`, either it is `over` for a `reason`, or `delay` is set."""
 
     __slots__ = ("attempts", "before", "began", "delay", "error", "history", "outer", "over", "reason")
 
@@ -40,7 +40,7 @@ class Run:
         room: float | None,
         chance: Callable[[], float],
     ) -> None:
-        """An attempt failed with `error`, or with a `value` that counts as a failure. `room`: seconds left, if bounded."""
+        """An attempt failed with `error`, or with a `value` that counts as a failure. `room`: seconds left, if any."""
         self.attempts = number = self.attempts + 1
         if not retryable:
             return self.give_up("not_retryable")

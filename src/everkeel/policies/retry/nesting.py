@@ -34,8 +34,8 @@ def outer_on_the_stack(own: Retrying, frame: FrameType | None, drivers: frozense
         if frame is None:
             return None
         retries = _retries_of(frame, drivers)
-        if inside in retries:  # one woven function may hold several: what is before ours in it is around ours
-            retries = retries[: list(retries).index(inside)]
+        if inside is not None and inside in retries:
+            retries = retries[: retries.index(inside)]  # one woven function may hold several: those before are around
         if retries:
             return retries[-1].policy.name or "retry"
         inside, frame = None, frame.f_back

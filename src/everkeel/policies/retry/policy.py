@@ -94,8 +94,8 @@ def retry(
 ) -> Retry:
     """Try again when a call fails: for faults that pass by themselves, on operations that may safely be repeated.
 
-    Not for errors that will be the same next time (mix `NotRetryable` into those, or list them in `ignore`), and not for
-    operations that must not happen twice unless the other side recognises a repetition.
+    Not for errors that will be the same next time (mix `NotRetryable` into those, or list them in `ignore`), and not
+    for operations that must not happen twice, unless the other side recognises a repetition.
 
     When attempts run out the original exception is raised, with a note saying how often and how long was tried;
     `explain(error)` has the whole record.
@@ -113,7 +113,7 @@ def retry(
             outcome), or a table from exception class to any of these. 0.2 s doubling up to 30 s by default.
         jitter: Randomness of it, so that clients that failed together do not come back together: "full", "equal",
             "decorrelated", seconds to add at most, or None.
-        max_retry_after: A `retry_after` on the error is obeyed up to so many seconds; asked to wait longer, it gives up.
+        max_retry_after: A `retry_after` on the error is obeyed up to so many seconds; asked for more, it gives up.
         max_duration: The end of the whole call. It really ends it: an attempt in progress is cut short.
         attempt_timeout: The end of one try. Its expiry is retried unless `ignore` names `TimeoutExceededError`.
         runs: Where a sync attempt with a time limit runs: in a "worker" thread that can be left behind, or "inline",

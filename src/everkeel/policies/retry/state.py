@@ -9,13 +9,13 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from everkeel.errors import ConfigError, RetryExhaustedError, TimeoutExceededError
+from everkeel.policies.retry import record
 from everkeel.policies.retry.attempt import CURRENT, Attempt
 from everkeel.policies.retry.config import RetryConfig
 from everkeel.policies.retry.core import Run
 from everkeel.policies.retry.nesting import marked_outer, outer_on_the_stack
 from everkeel.runtime.deadline import AMBIENT, Deadline
 from everkeel.runtime.expiry import SyncBounds, call_within
-from everkeel.runtime.explain import Decision, FailedAttempt, attach, describe
 from everkeel.runtime.outcome import Outcome, Verdict
 from everkeel.runtime.state import CallKind, Shadow, State
 from everkeel.runtime.stream import Begun, abegin, begin, resume
@@ -103,7 +103,7 @@ class Retrying(State):
         elif run.reason == "duration" and limit is AMBIENT.get():
             run.reason = "deadline"
         if run.over:
-            self._gave_up(run, error, value)
+            record.gave_up(policy, run, error, value)
             return run
         if error is None:
             run.history.append((None, (), run.delay))
@@ -111,7 +111,7 @@ class Retrying(State):
             run.history.append((type(error), error.args, run.delay))
         next(self.retries)
         if policy.heard():
-            self._tell_retrying(run, error, value)
+            record.retrying(policy, run, error, value)
         if rules.before_retry is not None:
             self._before_retry(run, error)
         if error is not None and (rules.bounded or limit is not None):
@@ -130,9 +130,7 @@ class Retrying(State):
         policy = self.policy
         policy.counts.tick("recovered")
         if policy.heard():
-            from everkeel.events import RetrySucceeded
-
-            policy.emit(RetrySucceeded(policy=policy.name, policy_type=policy.type, attempts=run.attempts + 1))
+            record.succeeded(policy, run)
 
     def dropped(self, permit: Run | None, error: BaseException | None) -> None:
         """Cancelled or interrupted: no attempt follows, nothing is counted."""
@@ -143,78 +141,6 @@ class Retrying(State):
         if run.outer is None and run.attempts == 1:  # what was not around the first attempt is not around the second
             run.outer = outer_on_the_stack(self, frame, DRIVERS)
         return run.outer is not None
-
-    def _gave_up(self, run: Run, error: Exception | None, value: object) -> None:
-        policy = self.policy
-        counted = "ignored" if error is not None and run.reason == "not_retryable" else "failure"
-        policy.counts.tick(counted)
-        policy.counts.tick(f"gave_up_{run.reason}")
-        if error is not None and run.attempts > 1:
-            self._note(run, error)
-        if error is not None and (run.attempts > 1 or run.reason != "not_retryable"):
-            attach(error, self._decision(run, error))
-        if policy.heard():
-            from everkeel.events import RetryGaveUp
-
-            policy.emit(
-                RetryGaveUp(
-                    policy=policy.name,
-                    policy_type=policy.type,
-                    attempts=run.attempts,
-                    reason=run.reason,
-                    error=error,
-                    result=value,
-                )
-            )
-
-    def _note(self, run: Run, error: Exception) -> None:
-        policy = self.policy
-        over = policy.clock.monotonic() - run.began
-        begin = f"{policy.label} gave up after "
-        # An application may raise one exception object again and again: the newest note takes the place of ours before.
-        notes = [note for note in getattr(error, "__notes__", ()) if not note.startswith(begin)]
-        text = f"{begin}{run.attempts} attempts over {over:.3g} s: {self._why(run)}"
-        try:
-            error.__notes__ = [*notes, text]
-        except AttributeError:
-            pass
-
-    def _why(self, run: Run) -> str:
-        rules = self.policy.config
-        return {
-            "attempts": f"all {run.attempts} attempts failed",
-            "duration": f"another attempt would not fit into its {rules.max_duration or 0:g} s",
-            "deadline": "another attempt would not fit before the deadline",
-            "budget": "its retry budget is spent",
-            "not_retryable": "the last error is not one to retry on",
-            "retry_after": f"was asked to wait longer than max_retry_after={rules.max_retry_after:g} s",
-            "nested": f"left to the retry around it, {run.outer!r}",
-        }[run.reason]
-
-    def _decision(self, run: Run, error: Exception | None) -> Decision:
-        attempts = [
-            FailedAttempt(number, None if kind is None else describe(kind, args), delay)
-            for number, (kind, args, delay) in enumerate(run.history, 1)
-        ]
-        last = None if error is None else describe(type(error), error.args)
-        attempts.append(FailedAttempt(run.attempts, last, None))
-        return Decision(self.policy.name, "retry", "gave_up", self._why(run), tuple(attempts))
-
-    def _tell_retrying(self, run: Run, error: Exception | None, value: object) -> None:
-        from everkeel.events import Retrying as Event
-
-        policy = self.policy
-        policy.emit(
-            Event(
-                policy=policy.name,
-                policy_type=policy.type,
-                attempt=run.attempts,
-                delay=run.delay,
-                error=error,
-                result=value,
-                outer=run.outer,
-            )
-        )
 
     def _before_retry(self, run: Run, error: Exception | None) -> None:
         policy = self.policy
@@ -243,7 +169,7 @@ class Retrying(State):
         if mapper is not None and self.maps(run):
             return mapper(Outcome(value, error, run.attempts))
         gave_up = RetryExhaustedError(policy.name, run.attempts, value)
-        attach(gave_up, self._decision(run, None))
+        record.explain_by(gave_up, policy, run)
         raise gave_up
 
     # ------------------------------------------------------------------ time limits
@@ -271,30 +197,14 @@ class Retrying(State):
         policy = self.policy
         policy.counts.tick("failure")
         own = limit is not AMBIENT.get()
-        policy.counts.tick("gave_up_duration" if own else "gave_up_deadline")
+        reason = "duration" if own else "deadline"
+        policy.counts.tick(f"gave_up_{reason}")
         error = TimeoutExceededError(policy.name, limit.length, "retry" if own else "deadline")
         if run is not None:
             CURRENT.set(run.before)
             error.__context__ = run.error
-            attach(error, self._cut_short(run))
-        if policy.heard():
-            from everkeel.events import RetryGaveUp
-
-            attempts = 1 if run is None else run.attempts + 1
-            reason = "duration" if own else "deadline"
-            policy.emit(
-                RetryGaveUp(policy=policy.name, policy_type=policy.type, attempts=attempts, reason=reason, error=error)
-            )
+        record.cut_short(policy, run, error, reason)
         return error
-
-    def _cut_short(self, run: Run) -> Decision:
-        attempts = tuple(
-            FailedAttempt(number, None if kind is None else describe(kind, args), delay)
-            for number, (kind, args, delay) in enumerate(run.history, 1)
-        )
-        return Decision(
-            self.policy.name, "retry", "gave_up", f"time ran out during attempt {run.attempts + 1}", attempts
-        )
 
     def _attempt_bound(self, limit: Deadline | None) -> tuple[float | None, bool]:
         """Seconds the next attempt may take, and whether it is the whole call's end that bounds it."""
@@ -316,6 +226,7 @@ class Retrying(State):
         if rules.bounded:
             fn = partial(self._bounded_attempt, limit, fn)
         run: Run | None = None
+        result: Any
         while True:
             try:
                 result = fn(*args, **kwargs)
@@ -353,6 +264,7 @@ class Retrying(State):
         if rules.bounded or limit is not None:
             fn = partial(self._abounded_attempt, limit, fn)
         run: Run | None = None
+        result: Any
         while True:
             try:
                 result = await fn(*args, **kwargs)
@@ -474,7 +386,7 @@ class Retrying(State):
         }
 
 
-class _CallExpired(TimeoutExceededError):
+class _CallExpired(TimeoutExceededError):  # noqa: N818 - a signal between two functions
     """On its way from the attempt that was cut short to the loop; never leaves it."""
 
     def __init__(self) -> None:
