@@ -9,7 +9,7 @@ says nothing about the thing behind it that is not known already) and `NotRetrya
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeAlias, cast
+from typing import Any, TypeAlias
 
 from everkeel.errors import NotRetryable, RejectedError
 from everkeel.runtime.outcome import Verdict
@@ -29,7 +29,7 @@ class ErrorMatch:
     __slots__ = ("causes", "given", "predicates", "types")
 
     def __init__(self, given: Errors, *, causes: bool = False) -> None:
-        parts = given if isinstance(given, tuple) else (given,)
+        parts: tuple[Any, ...] = given if isinstance(given, tuple) else (given,)
         types: list[type[BaseException]] = []
         predicates: list[ErrorPredicate] = []
         for part in parts:
@@ -40,7 +40,7 @@ class ErrorMatch:
                     raise ValueError(f"must not name {part.__name__}: it is never retried, counted or replaced")
                 types.append(part)
             elif callable(part):
-                predicates.append(cast("ErrorPredicate", part))
+                predicates.append(part)
             else:
                 raise ValueError(f"must be exception classes or predicates on an exception, not {part!r}")
         self.given = given

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
 from everkeel.errors import RejectedError
 
 if TYPE_CHECKING:
-    from everkeel.runtime.policy import AnyPolicy
+    pass
 
 CallKind: TypeAlias = Literal["sync", "async", "generator", "async generator"]
 DRIVERS: dict[str, str] = {"sync": "call", "async": "acall", "generator": "stream", "async generator": "astream"}
@@ -52,7 +52,7 @@ class State:
     """What it is called in its fragment."""
     parts: ClassVar[tuple[str, ...]] = ()
     """Attributes its fragment mentions by bare name; they never change during the state's life."""
-    policy: AnyPolicy
+    policy: Any
     """Whose state this is; every subclass has a slot of this name."""
 
     # ------------------------------------------------------------------ the permit protocol

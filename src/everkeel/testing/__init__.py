@@ -1,12 +1,47 @@
-"""Tools to test what waits, fails and recovers: virtual time, a pytest plugin, recorders, assertions and test doubles.
+"""Tools to test what waits, fails and recovers: virtual time, a pytest plugin, a recorder, assertions, test doubles.
 
-In pytest the fixtures `virtual_time`, `fresh_everkeel` and `record_events` are there once Everkeel is installed.
-Elsewhere, `run` and `virtual_time` do the same.
+In pytest the fixtures `virtual_time`, `fresh_everkeel` and `record_events` are there once Everkeel is installed; the
+blocks of the same names do their work elsewhere.
 """
 
-from everkeel.testing.clock import VirtualClock
-from everkeel.testing.deadlock import DeadlockError
-from everkeel.testing.loop import VirtualLoop, wait_until_idle
-from everkeel.testing.running import run, virtual_time
+from importlib import import_module as _import_module
+from typing import TYPE_CHECKING as _TYPE_CHECKING
 
-__all__ = ["DeadlockError", "VirtualClock", "VirtualLoop", "run", "virtual_time", "wait_until_idle"]
+if _TYPE_CHECKING:
+    from everkeel.testing.assertions import assert_attempts, assert_delays, assert_explained, assert_state
+    from everkeel.testing.cancelling import CancelledRun, cancel_at_every_await
+    from everkeel.testing.clock import VirtualClock
+    from everkeel.testing.deadlock import DeadlockError
+    from everkeel.testing.double import Flaky
+    from everkeel.testing.isolation import fresh_everkeel
+    from everkeel.testing.loop import VirtualLoop, wait_until_idle
+    from everkeel.testing.recorder import EventRecorder, record_events
+    from everkeel.testing.running import run, virtual_time
+
+__all__ = [
+    "CancelledRun", "DeadlockError", "EventRecorder", "Flaky", "VirtualClock", "VirtualLoop", "assert_attempts",
+    "assert_delays", "assert_explained", "assert_state", "cancel_at_every_await", "fresh_everkeel", "record_events", "run",
+    "virtual_time", "wait_until_idle",
+]  # fmt: skip
+
+_HOMES = {
+    "assertions": ("assert_attempts", "assert_delays", "assert_explained", "assert_state"),
+    "cancelling": ("CancelledRun", "cancel_at_every_await"),
+    "clock": ("VirtualClock",),
+    "deadlock": ("DeadlockError",),
+    "double": ("Flaky",),
+    "isolation": ("fresh_everkeel",),
+    "loop": ("VirtualLoop", "wait_until_idle"),
+    "recorder": ("EventRecorder", "record_events"),
+    "running": ("run", "virtual_time"),
+}
+
+
+def __getattr__(name: str) -> object:
+    """Imported when first used: pytest loads the plugin, and with it this module, in every project that has Everkeel."""
+    for module, names in _HOMES.items():
+        if name in names:
+            found: object = getattr(_import_module(f"{__name__}.{module}"), name)
+            globals()[name] = found
+            return found
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -37,7 +37,7 @@ def run(
         raise TypeError("run() got a clock and a seed; give the seed to the clock")
     chosen = clock or VirtualClock(seed=seed or 0)
     with use_clock(chosen):
-        coroutine = main if isinstance(main, Coroutine) else main()
+        coroutine = main() if callable(main) else main
         try:
             _refuse_a_second_loop()
             with asyncio.Runner(loop_factory=lambda: VirtualLoop(chosen, shuffle=shuffle)) as runner:

@@ -1,0 +1,37 @@
+"""A process that has not seen any policy yet, for the time of a test."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from contextlib import contextmanager
+
+from everkeel.runtime import events, settings, switch
+from everkeel.runtime.policy import override_with
+from everkeel.runtime.registry import Registry, registry
+
+
+@contextmanager
+def fresh_everkeel() -> Generator[Registry]:
+    """An empty registry, and every policy as on its first day; afterwards everything is as it was.
+
+    What the block leaves behind is undone too: subscriptions to every policy, overriding configuration, the
+    process-wide switch. In pytest, the fixture of the same name does this for a whole test.
+
+    >>> from everkeel import retry
+    >>> with fresh_everkeel() as registry:
+    ...     fetch = retry("docs.fresh")
+    ...     [policy.name for policy in registry]
+    ['docs.fresh']
+    """
+    on, overrides, heard = switch.on, settings.overrides, events.everywhere
+    try:
+        with registry.fresh():
+            yield registry
+    finally:
+        for subscription in events.everywhere:
+            if subscription not in heard:
+                subscription.cancel()
+        if settings.overrides is not overrides:
+            override_with(overrides)
+        if switch.on != on:
+            (switch.enable if on else switch.disable)()
