@@ -31,7 +31,7 @@ class ErrorMatch:
     def __init__(self, given: Errors, *, causes: bool = False) -> None:
         parts: tuple[Any, ...] = given if isinstance(given, tuple) else (given,)
         types: list[type[BaseException]] = []
-        predicates: list[ErrorPredicate] = []
+        predicates: list[Any] = []
         for part in parts:
             if isinstance(part, type):
                 if not issubclass(part, BaseException):

@@ -143,7 +143,7 @@ class SyncBounds:
     ) -> Any:
         policy = self.policy
         if self._abandoned >= most_abandoned:
-            policy.counts.tick("rejected")
+            next(policy.rejections)
             raise WorkersExhaustedError(policy.name, None, self._abandoned)
         job = Job(fn, args, kwargs)
         start(job)

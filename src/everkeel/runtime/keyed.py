@@ -139,7 +139,7 @@ class Keyed(State):
         return self._retired + sum(state.successes() for state in self.everyone())
 
     def details(self) -> dict[str, Any]:
-        return {"keys": len(self.states), "overflow": self.policy.counts["overflow"]}
+        return {"keys": len(self.states), "overflow": self.policy.counts["overflow"], **self.policy.over_keys(self)}
 
 
 class KeyedShadow(Keyed):

@@ -23,7 +23,7 @@ from everkeel.runtime.registry import registry
 from everkeel.runtime.settings import Mode, Settings, label
 from everkeel.runtime.signature import kind_of
 from everkeel.runtime.state import CallKind, State, fold
-from everkeel.runtime.tally import Tallies
+from everkeel.runtime.tally import Tallies, read, tally
 from everkeel.runtime.tap import Tap
 from everkeel.runtime.weave import F, Weaving, weaving_of, woven
 
@@ -58,7 +58,7 @@ class Policy(Generic[C]):
 
     __slots__ = (
         "__weakref__", "_code", "_functions", "_key", "_layers", "_live", "_named",
-        "clock", "config", "counts", "lock", "name", "state", "subscriptions",
+        "clock", "config", "counts", "lock", "name", "rejections", "state", "subscriptions",
     )  # fmt: skip
 
     type: ClassVar[str] = "policy"
@@ -85,6 +85,7 @@ class Policy(Generic[C]):
         self.clock: Clock = clock or DEFAULT
         self.lock = threading.Lock()
         self.counts = Tallies()
+        self.rejections = tally()  # apart from the other counts: during an outage this is the hot one
         self.subscriptions: tuple[hub.Subscription, ...] = ()
         self._functions: weakref.WeakSet[Weaving] | None = None
         self._live: dict[str, Any] = {}
@@ -259,9 +260,10 @@ class Policy(Generic[C]):
         key, cap = self._key or (None, 10_000)
         return type(self)(name, config, clock=None if self.clock is DEFAULT else self.clock, key=key, max_keys=cap)
 
-    def reset(self) -> None:
+    def start_over(self) -> None:
         """Forget everything that was learned and counted."""
         self.counts = Tallies()
+        self.rejections = tally()
         self.state = self._fresh_state()
         self.refresh()
 
@@ -317,10 +319,14 @@ class Policy(Generic[C]):
             "success": self.state.successes(),
             "failure": counts.get("failure", 0),
             "ignored": counts.get("ignored", 0),
-            "rejected": counts.get("rejected", 0),
+            "rejected": read(self.rejections),
             "would": {name[6:]: n for name, n in counts.items() if name.startswith("would_")},
         }
         return cast("Snapshot", {**common, **self.state.details()})
+
+    def over_keys(self, keyed: Keyed) -> dict[str, Any]:
+        """What a snapshot shows of a keyed policy, beyond how many keys there are."""
+        return {}
 
     def after_fork(self) -> None:
         """In a forked child: new locks, and nothing in flight."""

@@ -95,14 +95,14 @@ class Registry:
         with self._lock:
             kept, self._policies = self._policies, {}
         for policy in list(living):
-            policy.reset()
+            policy.start_over()
         try:
             yield self
         finally:
             with self._lock:
                 self._policies = kept
             for policy in list(living):
-                policy.reset()
+                policy.start_over()
 
 
 registry = Registry()

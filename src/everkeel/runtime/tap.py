@@ -17,6 +17,7 @@ class Tap(State):
 
     __slots__ = ("policy",)
     word = "tap"
+    policy: AnyPolicy
 
     def __init__(self, policy: AnyPolicy) -> None:
         self.policy = policy
