@@ -7,6 +7,7 @@ Lower-case names make policies, as `asyncio.timeout()` makes a `Timeout`; CamelC
 from typing import TYPE_CHECKING as _TYPE_CHECKING
 
 from everkeel.compose.chain import Pipeline, pipeline
+from everkeel.compose.guards import Guard, guard
 from everkeel.errors import (
     BulkheadFullError,
     CircuitOpenError,
@@ -18,10 +19,14 @@ from everkeel.errors import (
     TimeoutExceededError,
     WorkersExhaustedError,
 )
+from everkeel.policies.bulkhead.policy import Bulkhead, bulkhead
+from everkeel.policies.bulkhead.pool import BulkheadPool, bulkhead_pool
+from everkeel.policies.circuit_breaker.policy import CircuitBreaker, circuit_breaker
 from everkeel.policies.fallback import Fallback, fallback
 from everkeel.policies.retry.attempt import Attempt, current_attempt
 from everkeel.policies.retry.budget import RetryBudget
 from everkeel.policies.retry.policy import Retry, retry
+from everkeel.policies.timeout.policy import Timeout, timeout
 from everkeel.runtime.backoff import Backoff, constant, exponential, fibonacci, linear
 from everkeel.runtime.cancellation import Cancellation, current_cancellation, sleep
 from everkeel.runtime.clock import Clock, use_clock
@@ -39,13 +44,14 @@ if _TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
-    "Attempt", "Backoff", "BulkheadFullError", "Cancellation", "CircuitOpenError", "Clock", "ConfigError",
-    "Deadline", "EverkeelError", "Explanation", "Fallback", "NotRetryable", "Outcome", "Pipeline", "Policy",
-    "Registry", "RejectedError", "Retry", "RetryBudget", "RetryExhaustedError", "Subscription",
-    "TimeoutExceededError", "Verdict", "WorkersExhaustedError", "constant", "current_attempt",
+    "Attempt", "Backoff", "Bulkhead", "BulkheadFullError", "BulkheadPool", "Cancellation", "CircuitBreaker",
+    "CircuitOpenError", "Clock", "ConfigError", "Deadline", "EverkeelError", "Explanation", "Fallback",
+    "Guard", "NotRetryable", "Outcome", "Pipeline", "Policy", "Registry", "RejectedError", "Retry",
+    "RetryBudget", "RetryExhaustedError", "Subscription", "Timeout", "TimeoutExceededError", "Verdict",
+    "WorkersExhaustedError", "bulkhead", "bulkhead_pool", "circuit_breaker", "constant", "current_attempt",
     "current_cancellation", "current_deadline", "deadline", "disable", "enable", "events", "explain",
-    "exponential", "fallback", "fibonacci", "linear", "pipeline", "policies_of", "registry", "retry", "sleep",
-    "subscribe", "use_clock",
+    "exponential", "fallback", "fibonacci", "guard", "linear", "pipeline", "policies_of", "registry", "retry",
+    "sleep", "subscribe", "timeout", "use_clock",
 ]  # fmt: skip
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
@@ -186,6 +187,59 @@ def test_threads_wake_in_the_order_of_their_deadlines() -> None:
     for result in done:
         result()
     assert woken == [(10, 10), (20, 20), (30, 30)]
+
+
+def test_a_worker_that_is_really_at_work_is_not_overtaken() -> None:
+    clock, event = VirtualClock(), threading.Event()
+
+    def work() -> None:
+        time.sleep(0.1)
+        event.set()
+
+    done = in_a_thread(work)
+    assert clock.wait(event, 2) is True
+    assert clock.monotonic() == 0
+    done()
+
+
+def test_an_idle_worker_from_before_the_clock_that_is_given_work_is_not_overtaken() -> None:
+    given, event = threading.Event(), threading.Event()
+
+    def work() -> None:
+        given.wait()
+        time.sleep(0.1)
+        event.set()
+
+    done = in_a_thread(work)
+    clock = VirtualClock()
+    given.set()
+    assert clock.wait(event, 2) is True
+    done()
+
+
+def test_a_worker_that_is_at_work_for_too_long_is_overtaken() -> None:
+    clock, event = VirtualClock(patience=0.05), threading.Event()
+
+    def work() -> None:
+        while clock.monotonic() < 2:
+            time.sleep(0.001)
+        event.set()
+
+    done = in_a_thread(work)
+    assert clock.wait(event, 2) is False
+    done()
+
+
+def test_a_thread_that_waits_for_another_one_holds_nobody_up() -> None:
+    clock, event = VirtualClock(patience=60), threading.Event()
+    began = time.monotonic()
+    idle = in_a_thread(event.wait)
+    sleeper = in_a_thread(lambda: clock.sleep(10))
+    sleeper()
+    event.set()
+    idle()
+    assert clock.monotonic() == 10
+    assert time.monotonic() - began < 5
 
 
 def test_two_threads_that_sleep_together_share_the_time() -> None:

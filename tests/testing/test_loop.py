@@ -6,8 +6,9 @@ import asyncio
 import threading
 import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import contextmanager
+from multiprocessing import get_context
 
 import pytest
 
@@ -98,6 +99,13 @@ def test_a_blocking_sleep_on_the_clock_makes_timers_due() -> None:
         return now()
 
     assert run(main) == 7
+
+
+def test_a_closed_loop_takes_no_timers() -> None:
+    loop = VirtualLoop()
+    loop.close()
+    with pytest.raises(RuntimeError, match="closed"):
+        loop.call_later(1, print)
 
 
 # ------------------------------------------------------------------ waiting until idle
@@ -212,9 +220,13 @@ def test_tasks_in_a_deadlock_are_cancelled_so_that_nothing_is_left_behind() -> N
 
 
 def test_a_job_in_a_thread_is_waited_for_and_takes_no_virtual_time() -> None:
+    def work() -> str:
+        time.sleep(0.05)
+        return "worked"
+
     async def main() -> tuple[str, float]:
         async with asyncio.timeout(0.001):  # virtual: the thread takes longer, really
-            result = await asyncio.to_thread(lambda: time.sleep(0.05) or "worked")
+            result = await asyncio.to_thread(work)
         return result, now()
 
     assert run(main) == ("worked", 0)
@@ -226,6 +238,29 @@ def test_a_job_in_an_executor_of_ones_own_is_waited_for() -> None:
             return await asyncio.get_running_loop().run_in_executor(executor, pow, 2, 10)
 
     assert run(main) == 1024
+
+
+def test_a_job_that_an_executor_refuses_is_not_waited_for() -> None:
+    async def main() -> float:
+        executor = ThreadPoolExecutor(1)
+        executor.shutdown()
+        with pytest.raises(RuntimeError, match="shutdown"):
+            await asyncio.get_running_loop().run_in_executor(executor, int)
+        await asyncio.sleep(5)
+        return now()
+
+    with hardly_any_real_time():
+        assert VirtualClock(patience=60).run(main) == 5
+
+
+def test_a_job_in_another_process_is_waited_for() -> None:
+    async def main() -> tuple[int, float]:
+        with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as executor:
+            async with asyncio.timeout(0.001):
+                result = await asyncio.get_running_loop().run_in_executor(executor, pow, 2, 10)
+            return result, now()
+
+    assert VirtualClock(patience=60).run(main) == (1024, 0)
 
 
 def test_a_job_that_sleeps_on_the_clock_takes_its_virtual_time() -> None:
@@ -262,14 +297,39 @@ def test_more_jobs_than_threads_do_not_wait_for_real_time() -> None:
         assert clock.run(main) == 30
 
 
-def test_a_job_that_waits_for_a_timer_gets_it_when_patience_ends() -> None:
+def test_a_job_that_waits_for_what_a_timer_does_is_not_waited_for() -> None:
     async def main() -> float:
         event = threading.Event()
         asyncio.get_running_loop().call_later(10, event.set)
         await asyncio.to_thread(event.wait)
         return now()
 
+    with hardly_any_real_time():
+        assert VirtualClock(patience=60).run(main) == 10
+
+
+def test_a_job_that_waits_in_a_way_nobody_can_see_is_overtaken_when_patience_ends() -> None:
+    async def main() -> float:
+        lock = threading.Lock()
+        lock.acquire()
+        asyncio.get_running_loop().call_later(10, lock.release)
+        await asyncio.to_thread(lock.acquire)
+        return now()
+
     assert VirtualClock(patience=0.05).run(main) == 10
+
+
+def test_a_job_that_waits_for_ever_is_a_deadlock_too() -> None:
+    event = threading.Event()
+
+    async def main() -> None:
+        try:
+            await asyncio.to_thread(event.wait)
+        finally:
+            event.set()  # else the loop, which waits for its threads, could not be closed
+
+    with pytest.raises(DeadlockError):
+        VirtualClock(patience=0.05).run(main)
 
 
 def test_a_thread_of_ones_own_can_call_back() -> None:

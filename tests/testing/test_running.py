@@ -76,12 +76,12 @@ def test_tasks_that_are_left_are_cancelled_and_generators_closed() -> None:
         finally:
             ended.append("generator")
 
-    kept = []
+    kept: list[object] = []
 
     async def main() -> None:
-        kept.append(asyncio.create_task(forever()))
-        kept.append(numbers())
-        await anext(kept[1])
+        generator = numbers()
+        kept.extend([asyncio.create_task(forever()), generator])
+        await anext(generator)
 
     run(main)
     assert sorted(ended) == ["generator", "task"]

@@ -16,7 +16,7 @@ from everkeel.runtime.policy import Policy, Snapshot
 from everkeel.runtime.settings import Converted, Flag, Function, Mode, Settings, setting
 from everkeel.runtime.signature import kind_of
 from everkeel.runtime.state import CallKind, Shadow, State
-from everkeel.runtime.stream import abegin, begin, resume
+from everkeel.runtime.stream import abegin, begin, each, resume
 from everkeel.runtime.tally import read, tally
 
 _ERROR_NAMES = frozenset({"error", "exception", "exc", "err"})
@@ -213,7 +213,7 @@ class Rescue(State):
             index, alternative = self.policy.config.alternatives.after(cause, index)[0]
             try:
                 answer = alternative.answer(cause, args, kwargs)
-                if alternative.awaited and inspect.isawaitable(answer):
+                if alternative.is_function and inspect.isawaitable(answer):
                     answer = await answer
             except Exception as failed:
                 if not self._next(index, failed, error):
@@ -266,13 +266,8 @@ class Rescue(State):
         except Exception as error:
             if not self.handles(error):
                 raise
-            answer = await self.arescue(error, *args, **kwargs)
-            if hasattr(answer, "__aiter__"):
-                async for item in answer:
-                    yield item
-            else:
-                for item in answer:
-                    yield item
+            async for item in each(await self.arescue(error, *args, **kwargs)):
+                yield item
             return
         next(self.ok)
         if items is None:

@@ -124,7 +124,10 @@ def as_backoff(value: Any) -> Backoff:
     if isinstance(value, Sequence) and not isinstance(value, str | bytes):
         if not value:
             raise ValueError("must not be an empty sequence")
-        delays = tuple(_length("backoff", "delay", item) for item in value)
+        try:
+            delays = tuple(_length("backoff", "delay", item) for item in value)
+        except ValueError:
+            raise ValueError("must be a sequence of seconds, none of them negative") from None
         return Backoff(
             lambda attempt, outcome: delays[min(attempt, len(delays)) - 1], repr(list(delays)), delays[0], max(delays)
         )
@@ -208,7 +211,7 @@ def jittered(delay: float, backoff: Backoff, jitter: Jitter, previous: float, ch
     if jitter == "equal":
         return delay * (0.5 + 0.5 * chance())
     if jitter == "decorrelated":
-        low = min(backoff.first, backoff.ceiling)
+        low = min(backoff.first or delay, backoff.ceiling)  # a function of the user's has no first delay to know
         high = max(low, 3 * (previous or low))
         return min(backoff.ceiling, low + (high - low) * chance())
     return delay + seconds(jitter) * chance()

@@ -25,7 +25,7 @@ from everkeel.runtime.signature import kind_of
 from everkeel.runtime.state import CallKind, State, fold
 from everkeel.runtime.tally import Tallies, read, tally
 from everkeel.runtime.tap import Tap
-from everkeel.runtime.weave import F, Weaving, weaving_of, woven
+from everkeel.runtime.weave import F, Weaving, Woven, weaving_of, woven
 
 if TYPE_CHECKING:
     from everkeel.events import Event
@@ -57,7 +57,7 @@ class Policy(Generic[C]):
     block. State belongs to this object and is safe across threads and event loops."""
 
     __slots__ = (
-        "__weakref__", "_code", "_functions", "_key", "_layers", "_live", "_named",
+        "__weakref__", "_code", "_functions", "_key", "_layers", "_live", "_tap", "_watching",
         "clock", "config", "counts", "lock", "name", "rejections", "state", "subscriptions",
     )  # fmt: skip
 
@@ -97,6 +97,8 @@ class Policy(Generic[C]):
                 raise ConfigError(self.label, "max_keys", "must be a whole number of at least 1", repr(max_keys))
         self.state: State = self._fresh_state()
         self._layers: tuple[State, ...] = ()
+        self._tap = Tap(self)
+        self._watching: tuple[State, State] | None = None
         self._compose()
         if name is not None:
             registry.add(self, name, replace=replace)
@@ -200,8 +202,14 @@ class Policy(Generic[C]):
         if mode == "off":
             self._layers = ()
             return
-        core = self.state if mode == "enforce" else self.state.shadow()
-        self._layers = (Tap(self), core) if self._endings_are_heard() else (core,)
+        core = self.state if mode == "enforce" else self._shadow()
+        self._layers = (self._tap, core) if self._endings_are_heard() else (core,)
+
+    def _shadow(self) -> State:
+        """The state that only watches; the same one as long as the state is, so that its woven name is too."""
+        if self._watching is None or self._watching[0] is not self.state:
+            self._watching = (self.state, self.state.shadow())
+        return self._watching[1]
 
     def refresh(self) -> None:
         """Something changed that decorated functions have bound: let them look again."""
@@ -337,10 +345,10 @@ class Policy(Generic[C]):
 AnyPolicy: TypeAlias = Policy[Any]
 
 
-def guard_with(fn: F, policies: Sequence[AnyPolicy], owner: str) -> F:
-    """`fn` decorated by `policies`, outermost first; errors name the `owner`."""
+def guard_with(fn: F, policies: Sequence[AnyPolicy], owner: str, *, before: Sequence[Woven] = ()) -> F:
+    """`fn` decorated by `policies`, outermost first; errors name the `owner`. `before`: what comes before them all."""
     try:
-        guarded = woven(fn, policies)
+        guarded = woven(fn, (*before, *policies))
     except ConfigError as error:
         error.args = (owner, *error.args[1:])
         raise
@@ -361,7 +369,7 @@ def policies_of(fn: Callable[..., Any]) -> tuple[AnyPolicy, ...]:
     5
     """
     weaving = weaving_of(fn)
-    return () if weaving is None else cast("tuple[AnyPolicy, ...]", weaving.policies)
+    return () if weaving is None else tuple(one for one in weaving.policies if isinstance(one, Policy))
 
 
 def override_with(source: settings.Overrides | None) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 import weakref
 from collections.abc import Iterator
@@ -33,6 +34,10 @@ class Registry:
         """Register a policy; a second one of its type and name is a ConfigError unless it is to replace the first."""
         with self._lock:
             other = self.get(policy.type, name)
+            if other is not None and other is not policy and not replace:
+                del other
+                gc.collect()  # it may be dead already: a policy and its state know each other
+                other = self.get(policy.type, name)
             if other is not None and other is not policy and not replace:
                 raise ConfigError(
                     label(policy.type, name),

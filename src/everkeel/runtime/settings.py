@@ -18,6 +18,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
+from inspect import iscoroutinefunction
 from math import isfinite
 from typing import Any, ClassVar, Literal, Self, TypeAlias
 
@@ -130,6 +131,8 @@ class Function(Kind):
     def check(self, value: Any) -> Callable[..., Any]:
         if not callable(value) or isinstance(value, type):
             raise ValueError(f"must be a function {self.signature}")
+        if iscoroutinefunction(value):
+            raise ValueError(f"must be a plain function {self.signature}, which nobody needs to await")
         return value  # type: ignore[no-any-return]  # callable() narrows to an unknown signature
 
 

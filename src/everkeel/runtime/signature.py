@@ -33,9 +33,11 @@ class Signature(NamedTuple):
     """The arguments that pass them all on."""
     names: frozenset[str]
     """Names that generated code must leave alone."""
+    first: str
+    """The first parameter: `self`, in a method."""
 
 
-ANYTHING = Signature("*args, **kwargs", "*args, **kwargs", frozenset({"args", "kwargs"}))
+ANYTHING = Signature("*args, **kwargs", "*args, **kwargs", frozenset({"args", "kwargs"}), "args[0]")
 
 
 def signature_of(fn: Callable[..., Any]) -> Signature:
@@ -73,4 +75,6 @@ def signature_of(fn: Callable[..., Any]) -> Signature:
             followed_by = listed[position + 1].kind if position + 1 < len(listed) else None
             if kind is parameter.POSITIONAL_ONLY and followed_by is not parameter.POSITIONAL_ONLY:
                 parameters.append("/")
-    return Signature(", ".join(parameters), ", ".join(arguments), frozenset(names))
+    return Signature(
+        ", ".join(parameters), ", ".join(arguments), frozenset(names), listed[0].name if listed else "None"
+    )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import AsyncGenerator, Callable, Generator
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -51,3 +51,13 @@ def resume(item: Any, items: Generator[Any, Any, Any]) -> Generator[Any, Any, An
             item = step()
         except StopIteration as end:
             return end.value
+
+
+async def each(items: Any) -> AsyncGenerator[Any, Any]:
+    """The items of an async iterable, or of an ordinary one."""
+    if hasattr(items, "__aiter__"):
+        async for item in items:
+            yield item
+    else:
+        for item in items:
+            yield item

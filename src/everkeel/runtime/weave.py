@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import update_wrapper
 from itertools import count
 from textwrap import indent
-from types import CodeType, FrameType, FunctionType
+from types import BuiltinMethodType, CodeType, FrameType, FunctionType, MethodType
 from typing import Any, Protocol, TypeVar, cast
 
 from everkeel.errors import ConfigError
@@ -66,6 +66,21 @@ class Rest:
         if self._made is None:
             self._made = compiled(self._fn, self._layers) if self._layers else self._fn
         return self._made(*args, **kwargs)
+
+    def is_like(self, other: object) -> bool:
+        """Would the other one do the very same?"""
+        if not isinstance(other, Rest) or self._fn is not other._fn or len(self._layers) != len(other._layers):
+            return False
+        return all(mine is theirs for mine, theirs in zip(self._layers, other._layers, strict=True))
+
+
+def _interchangeable(one: object, other: object) -> bool:
+    """May a name that stands for `one` be used for `other`? Spares the namespace a new name at every weaving."""
+    if one is other:
+        return True
+    if isinstance(one, MethodType | BuiltinMethodType):
+        return one == other  # bound methods of one object are made anew each time they are looked up
+    return isinstance(one, Rest) and one.is_like(other)
 
 
 class Source:
@@ -112,7 +127,7 @@ class Source:
         prefix = "a" if self.kind == "async" else ""
         fragment = _METHOD.sub(lambda found: f".{prefix}{found[1].lower()}(", fragment)
         fragment = fragment.replace("AWAIT ", "await " if prefix else "")
-        chosen = {"ARGS": self.signature.arguments, "RESULT": self.result}
+        chosen = {"ARGS": self.signature.arguments, "RESULT": self.result, "FIRST": self.signature.first}
         lines: list[str] = []
         for line in fragment.splitlines():
             bare = line.lstrip()
@@ -139,7 +154,7 @@ class Source:
         while (
             name in taken
             or name in self.local
-            or (given and self.space.setdefault(name, value) is not value)
+            or (given and not _interchangeable(self.space.setdefault(name, value), value))
             or (not given and name in self.space)
         ):
             n += 1
@@ -200,6 +215,8 @@ class Weaving:
             function = self.function()
             if function is None:  # pragma: no cover - its last reference went away between call and weaving
                 return fold(self.layers(), self.kind, self.fn)
+            if function.__code__ is not _STUBS[self.kind]:
+                return function  # another thread or task was first
             try:
                 self._source = Source(self.fn, self.layers(), self.space)
                 function.__code__ = self._source.compile()

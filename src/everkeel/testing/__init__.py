@@ -20,8 +20,8 @@ if _TYPE_CHECKING:
 
 __all__ = [
     "CancelledRun", "DeadlockError", "EventRecorder", "Flaky", "VirtualClock", "VirtualLoop", "assert_attempts",
-    "assert_delays", "assert_explained", "assert_state", "cancel_at_every_await", "fresh_everkeel", "record_events", "run",
-    "virtual_time", "wait_until_idle",
+    "assert_delays", "assert_explained", "assert_state", "cancel_at_every_await", "fresh_everkeel", "record_events",
+    "run", "virtual_time", "wait_until_idle",
 ]  # fmt: skip
 
 _HOMES = {
@@ -38,7 +38,7 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> object:
-    """Imported when first used: pytest loads the plugin, and with it this module, in every project that has Everkeel."""
+    """Imported when first used: pytest loads the plugin, and so this module, in every project that has Everkeel."""
     for module, names in _HOMES.items():
         if name in names:
             found: object = getattr(_import_module(f"{__name__}.{module}"), name)

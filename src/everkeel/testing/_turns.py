@@ -1,15 +1,20 @@
 """Who may move a virtual clock, and when: the rule by which several threads and event loops share one.
 
-Whoever would wait is *parked* with a deadline. When nothing has happened for a moment of real time (the grace), the one
-with the earliest deadline moves the clock there. Whoever's deadline the clock passes learns in that very moment whether
-what it waited for had happened in time, so the verdict does not depend on which thread the system wakes first.
+Whoever would wait is *parked* with a deadline. When nothing has happened for a moment of real time (the grace) and no
+thread is at work, the one with the earliest deadline moves the clock there. Whoever's deadline the clock passes learns
+in that very moment whether what it waited for had happened in time, so the verdict does not depend on which thread the
+system wakes first.
 """
 
 from __future__ import annotations
 
+import selectors
+import sys
 import threading
+from concurrent.futures import thread as pool
 from math import inf
 from time import monotonic as real_monotonic
+from types import CodeType, FrameType
 
 
 class Parked:
@@ -27,11 +32,15 @@ class Parked:
 class Turns:
     """The time of a virtual clock, and those who wait for it."""
 
-    __slots__ = ("grace", "home", "lock", "loops", "now", "parked", "patience", "stirred")
+    __slots__ = ("_before", "_bystanders", "_home", "grace", "lock", "loops", "now", "parked", "patience", "stirred")
 
     def __init__(self, now: float, grace: float, patience: float) -> None:
         self.now, self.grace, self.patience = now, grace, patience
-        self.home = threading.get_ident()
+        self._home = threading.current_thread()
+        self._before = set(threading.enumerate()) - {self._home}
+        frames = sys._current_frames()
+        # Those that wait at first may be given work later: idle workers are kept from one test to the next.
+        self._bystanders = {one for one in self._before if not _waits(frames.get(one.ident or 0))}
         self.lock = threading.Lock()
         self.parked: list[Parked] = []
         self.loops: set[int] = set()
@@ -45,7 +54,7 @@ class Turns:
         with self.lock:
             until = self.now + seconds
             alone = not self.parked and self.loops <= {here}
-            if seconds <= 0 or (alone and here == self.home):
+            if seconds <= 0 or (alone and here == self._home.ident):
                 self.move(until)
                 return
         # Not alone; or in a thread that somebody started, who may be about to wait for it with an earlier deadline.
@@ -101,19 +110,47 @@ class Turns:
                 parked.in_time = parked.event is not None and parked.event.is_set()
 
     def may_jump(self, me: Parked, *, impatient: bool) -> bool:
-        """Is it my turn to move the clock to my deadline? Whoever is impatient no longer heeds busy loops."""
+        """Is it my turn to move the clock to my deadline? Whoever is impatient no longer heeds those at work."""
         if me.deadline == inf or me is not min(self.parked, key=_deadline):
             return False
-        return impatient or not self.busy()
+        return impatient or not self.at_work()
 
-    def busy(self) -> bool:
-        """Is a loop of this clock running callbacks, which may yet arm an earlier timer?"""
-        return not self.loops <= self.waiting()
+    def at_work(self) -> bool:
+        """Does another thread do something, which may yet lead to an earlier deadline, rather than wait?
 
-    def waiting(self) -> set[int]:
-        """The threads that are parked."""
-        return {parked.thread for parked in self.parked}
+        Those that were at work before the clock was made have nothing to do with it, unless they run a loop on it.
+        """
+        parked = {one.thread for one in self.parked}
+        if not self.loops <= parked:
+            return True
+        frames = sys._current_frames()
+        others = set(threading.enumerate()) - self._bystanders
+        return any(one.ident not in parked and not _waits(frames.get(one.ident or 0)) for one in others)
+
+    def newcomers(self) -> set[threading.Thread]:
+        """The threads that were started since the clock was made, and the one that made it."""
+        return set(threading.enumerate()) - self._before
 
 
 def _deadline(parked: Parked) -> float:
     return parked.deadline
+
+
+def _codes(*functions: object) -> frozenset[CodeType]:
+    codes = (getattr(function, "__code__", None) for function in functions)
+    return frozenset(code for code in codes if isinstance(code, CodeType))
+
+
+# Where a thread is that waits for another one. One that waits in another way (a bare lock, a socket) counts as working,
+# which costs those who wait for it their patience.
+_WAITING = _codes(
+    threading.Condition.wait,  # also that of events, barriers, semaphores, queues and futures
+    threading.Thread.join,
+    getattr(threading.Thread, "_wait_for_tstate_lock", None),  # inside of join, up to Python 3.12
+    getattr(pool, "_worker", None),  # an idle thread of a pool
+    selectors.DefaultSelector.select,  # an event loop
+)
+
+
+def _waits(frame: FrameType | None) -> bool:
+    return frame is not None and frame.f_code in _WAITING

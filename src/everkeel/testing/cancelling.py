@@ -67,7 +67,7 @@ def cancel_at_every_await(
     """
     for number in range(1, limit + 1):
         for moment in _MOMENTS:
-            outcome = run(lambda number=number, moment=moment: _run_once(make, check, number, moment), seed=seed)
+            outcome = run(_run_once(make, check, number, moment), seed=seed)
             if outcome.number is None:
                 return number - 1
     raise AssertionError(f"{make!r} does not come to an end within {limit} awaits")
@@ -128,16 +128,16 @@ class _Injection:
 @coroutine
 def _awaits(inner: Coroutine[Any, Any, object], suspended: Callable[[Any], None]) -> Generator[Any, Any, object]:
     """Drive `inner` step by step, telling what it waits for whenever it is suspended."""
-    resume: Callable[[], Any] = lambda: inner.send(None)
+    step: Callable[[Any], Any] = inner.send
+    argument: Any = None
     while True:
         try:
-            waited_for = resume()
+            waited_for = step(argument)
         except StopIteration as ended:
             return ended.value
         suspended(waited_for)
         try:
-            value = yield waited_for
+            argument = yield waited_for
+            step = inner.send
         except BaseException as error:
-            resume = lambda error=error: inner.throw(error)
-        else:
-            resume = lambda value=value: inner.send(value)
+            argument, step = error, inner.throw

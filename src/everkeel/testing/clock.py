@@ -25,9 +25,9 @@ class VirtualClock(Clock):
     It starts at 0 (`start`); the wall clock, at New Year 2026 (`wall`), moves along. Chance is seeded, so that a test
     with jitter does the same on every run. Every sleep through this clock is kept in `sleeps`.
 
-    Threads may share it. A thread other than the one that made the clock gives the rest `grace` seconds of real time to
-    do something before it moves the clock, and up to `patience` while an event loop on this clock or its executor is
-    really at work. What computes or does real I/O for longer than that can be overtaken by those who wait virtually.
+    Threads may share it, and then take turns in the order of their time. A thread other than the one that made the
+    clock gives the rest `grace` seconds of real time to do something before it moves the clock, and up to `patience`
+    while one of them is really at work. What computes or does real I/O for longer than that can be overtaken.
 
     >>> clock = VirtualClock()
     >>> clock.sleep(3600)

@@ -36,13 +36,23 @@ class DeadlockError(EverkeelError, RuntimeError):
 
 
 def describe(task: asyncio.Task[Any]) -> str:
-    """A task in one line: its name, its coroutine, and the innermost line of it outside of asyncio."""
-    what: Any = task.get_coro()
-    text = f"{task.get_name()}: {getattr(what, '__qualname__', what)}"
-    where = ""
-    while what is not None:
-        frame = getattr(what, "cr_frame", None) or getattr(what, "gi_frame", None) or getattr(what, "ag_frame", None)
-        if frame is not None and not frame.f_globals.get("__name__", "").startswith("asyncio."):
-            where = f", at {os.path.basename(frame.f_code.co_filename)}:{frame.f_lineno} in {frame.f_code.co_qualname}"
-        what = getattr(what, "cr_await", None) or getattr(what, "gi_yieldfrom", None) or getattr(what, "ag_await", None)
-    return text + where
+    """A task in one line: its name, its coroutine, and where that waits."""
+    coroutine = task.get_coro()
+    return f"{task.get_name()}: {getattr(coroutine, '__qualname__', coroutine)}, {where(coroutine)}"
+
+
+def where(coroutine: object) -> str:
+    """File, line and function at which a coroutine waits: the innermost outside of asyncio and these tools."""
+    place = "at an unknown place"
+    inner: Any = coroutine
+    while inner is not None:
+        frame = _first(inner, "cr_frame", "gi_frame", "ag_frame")
+        if frame is not None and not str(frame.f_globals.get("__name__")).startswith(("asyncio.", "everkeel.testing.")):
+            code = frame.f_code
+            place = f"at {os.path.basename(code.co_filename)}:{frame.f_lineno} in {code.co_qualname}"
+        inner = _first(inner, "cr_await", "gi_yieldfrom", "ag_await")
+    return place
+
+
+def _first(owner: object, *names: str) -> Any:
+    return next((value for name in names if (value := getattr(owner, name, None)) is not None), None)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
+from typing import Any
 
 from everkeel.runtime.clock import DEFAULT
 
@@ -12,8 +13,8 @@ from everkeel.runtime.clock import DEFAULT
 class Flaky:
     """A function whose outcomes are written down: exceptions are raised, anything else is returned, the last repeats.
 
-    `takes` says how many seconds each call takes. It is called with any arguments; `calls` says how often, `times`
-    when, and `arguments` with what. Use it as it is in sync code; `async_()` is the same script as a coroutine function.
+    `takes` says how many seconds each call takes. `calls` says how often it was called, `times` when, and `arguments`
+    with what. It is for sync code as it is; `async_()` is the same script as a coroutine function.
 
     >>> fetch = Flaky(ConnectionError, TimeoutError("too slow"), "answer")
     >>> from everkeel import retry
@@ -27,6 +28,7 @@ class Flaky:
         if not outcomes:
             raise TypeError("Flaky() needs at least one outcome: exceptions to raise, values to return")
         self.outcomes, self.takes = outcomes, takes
+        self._lock = threading.Lock()
         self.times: list[float] = []
         """When each call began, on the clock of the caller's context."""
         self.arguments: list[tuple[tuple[object, ...], dict[str, object]]] = []
@@ -45,7 +47,7 @@ class Flaky:
             DEFAULT.wait(threading.Event(), self.takes)  # not a sleep, which would be recorded as a delay of a policy
         return _happen(outcome)
 
-    def async_(self) -> Callable[..., Awaitable[object]]:
+    def async_(self) -> Callable[..., Coroutine[Any, Any, object]]:
         """The same script as a coroutine function; both share their place in it and what they record."""
 
         async def flaky(*args: object, **kwargs: object) -> object:
@@ -57,9 +59,10 @@ class Flaky:
         return flaky
 
     def _next(self, args: tuple[object, ...], kwargs: dict[str, object]) -> object:
-        self.arguments.append((args, kwargs))
-        self.times.append(DEFAULT.monotonic())
-        return self.outcomes[min(self.calls, len(self.outcomes)) - 1]
+        with self._lock:
+            self.arguments.append((args, kwargs))
+            self.times.append(DEFAULT.monotonic())
+            return self.outcomes[min(self.calls, len(self.outcomes)) - 1]
 
     def __repr__(self) -> str:
         return f"<Flaky {self.outcomes!r}, called {self.calls} times>"

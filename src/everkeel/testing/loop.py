@@ -56,10 +56,9 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         self._order = Random(self.clock.seed) if shuffle else None
         self._numbers = itertools.count()
         self._idle_waiters: list[asyncio.Future[None]] = []
-        self._jobs: dict[object, int | None] = {}  # what is in the executor, and the thread that has begun with it
+        self._jobs: dict[object, bool] = {}  # what is in an executor, and whether a thread has begun with it
         self._elsewhere = 0  # work in other processes, and executors being shut down
         self._pool: set[threading.Thread] = set()
-        self._bystanders = set(threading.enumerate())
         super().__init__(_Waiting(self._jump))
 
     def time(self) -> float:
@@ -70,6 +69,8 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         self, when: float, callback: Callable[[*Ts], object], *args: *Ts, context: Context | None = None
     ) -> asyncio.TimerHandle:
         """Call `callback` at a moment of virtual time; of several at the same moment, in the order they were armed."""
+        if self.is_closed():
+            raise RuntimeError("Event loop is closed")
         timer = _Timer(when, callback, args, self, context, next(self._numbers))
         heapq.heappush(self._scheduled, timer)
         return timer
@@ -97,20 +98,20 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     def run_in_executor(self, executor: Executor | None, func: Callable[[*Ts], T], *args: *Ts) -> asyncio.Future[T]:
         """Run `func` in another thread or process; the clock stands still while it is really at work there."""
         if executor is not None and not isinstance(executor, ThreadPoolExecutor):
-            self._elsewhere += 1
             future = super().run_in_executor(executor, func, *args)
+            self._elsewhere += 1
             future.add_done_callback(self._came_back)
             return future
         job = object()
 
         def work() -> T:
             self._pool.add(threading.current_thread())
-            self._jobs[job] = threading.get_ident()
+            self._jobs[job] = True
             self.clock.turns.stir()
             return func(*args)
 
-        self._jobs[job] = None
         future = super().run_in_executor(executor, work)
+        self._jobs.setdefault(job, False)  # unless the thread was faster
         # Removed here, in the loop, and not by the thread: between its end and our hearing of it nobody may jump.
         future.add_done_callback(lambda _: self._jobs.pop(job))
         return future
@@ -126,20 +127,20 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         finally:
             self._elsewhere -= 1
 
-    def _at_work(self) -> bool:
-        """Does a job really work, rather than wait for this clock or for a free thread?"""
-        begun = {thread for thread in self._jobs.values() if thread is not None}
-        return self._elsewhere > 0 or not begun <= self.clock.turns.waiting()
-
     def _company(self) -> bool:
         """Is there anybody else who may act: a job, another user of the clock, a thread that was started since?"""
         turns = self.clock.turns
         if self._jobs or self._elsewhere or turns.parked or len(turns.loops) > 1:
             return True
-        threads = set(threading.enumerate()) - self._pool - {threading.current_thread()}
-        if self._scheduled or self._idle_waiters:
-            threads -= self._bystanders  # before we give up for good, even those count
-        return bool(threads)
+        hopeless = not self._scheduled and not self._idle_waiters  # before we give up for good, everybody counts
+        others = set(threading.enumerate()) if hopeless else turns.newcomers()
+        return not others <= {*self._pool, threading.current_thread()}
+
+    def _expecting(self) -> bool:
+        """Will there be an answer from an executor, however long it takes?"""
+        begun = any(self._jobs.values())
+        # A job that nobody has begun with while others are under way waits for a free thread.
+        return self._elsewhere > 0 or (bool(self._jobs) and (not begun or self.clock.turns.at_work()))
 
     # ------------------------------------------------------------------ nothing left to do
 
@@ -166,14 +167,16 @@ class VirtualLoop(asyncio.SelectorEventLoop):
                     return ready
                 impatient = real_monotonic() - began >= turns.patience
                 with turns.lock:
-                    somewhere_to_go = bool(self._idle_waiters) or any(one.deadline < inf for one in turns.parked)
-                    if stirred != turns.stirred or (self._at_work() and not (impatient and somewhere_to_go)):
+                    nowhere_to_go = not self._idle_waiters and all(one.deadline == inf for one in turns.parked)
+                    if stirred != turns.stirred or (nowhere_to_go and self._expecting()):
+                        continue
+                    if not impatient and (self._expecting() or turns.at_work()):
                         continue
                     if self._wake_idle_waiters():
                         return []
                     if turns.may_jump(me, impatient=impatient):
                         turns.move(me.deadline)
-                    elif impatient and not somewhere_to_go and asyncio.all_tasks(self):
+                    elif nowhere_to_go and impatient and asyncio.all_tasks(self):
                         raise self._deadlock()
             return []
         finally:

@@ -52,9 +52,7 @@ class CircuitBreakerConfig(Settings):
 
     def check_together(self) -> None:
         if self.failure_rate is None and self.consecutive is None and self.slow_duration is None:
-            raise self.wrong(
-                "failure_rate", None, "must be set, unless consecutive or slow_duration says when to open"
-            )
+            raise self.wrong("failure_rate", None, "must be set, unless consecutive or slow_duration says when to open")
         if self.window_duration is None and self.minimum_calls > self.window:
             raise self.wrong(
                 "minimum_calls", self.minimum_calls, f"must not be more than window={self.window}: it would never open"
@@ -74,5 +72,3 @@ class CircuitBreakerConfig(Settings):
             return next(passed for passed in probes if passed / self.probes >= rate)
         rate = 0.5 if self.failure_rate is None else self.failure_rate
         return next((passed for passed in probes if (self.probes - passed) / self.probes < rate), self.probes)
-
-

@@ -163,7 +163,7 @@ class CircuitBreaker(Policy[CircuitBreakerConfig]):
         for waiter in waiters:
             loop = waiter.get_loop()
             if not loop.is_closed():
-                loop.call_soon_threadsafe(lambda one=waiter: one.done() or one.set_result(None))
+                loop.call_soon_threadsafe(_wake, waiter)
 
     # ------------------------------------------------------------------ saved state
 
@@ -215,6 +215,11 @@ class CircuitBreaker(Policy[CircuitBreakerConfig]):
         return snapshot
 
 
+def _wake(waiter: asyncio.Future[None]) -> None:
+    if not waiter.done():
+        waiter.set_result(None)
+
+
 def circuit_breaker(
     name: str | None = None,
     *,
@@ -246,10 +251,10 @@ def circuit_breaker(
 ) -> CircuitBreaker:
     """Stop calling a dependency that keeps failing, give it time, and find out with a few probes when it is well again.
 
-    One breaker per dependency, shared by everything that calls it. Not for errors of the caller's own making: list those
-    in `ignore`. Exceptions that `on` does not name count as an answer, so as a sign of life; ignored ones, rejections by
-    other policies and cancelled calls are no evidence at all. The result of a call that began before the circuit changed
-    its state is ignored.
+    One breaker per dependency, shared by everything that calls it. Not for errors of the caller's own making: list
+    those in `ignore`. Exceptions that `on` does not name count as an answer, so as a sign of life; ignored ones,
+    rejections by other policies and cancelled calls are no evidence at all. The result of a call that began before the
+    circuit changed its state is ignored.
 
     Args:
         name: Its identity in errors, events, metrics and configuration. Without one it takes the decorated function's.
@@ -265,8 +270,8 @@ def circuit_breaker(
         ignore: Wins over `on`; no evidence.
         on_result: A predicate: True for results that count as a failure.
         causes: Let `on` and `ignore` look along the chain of causes too.
-        open_for: Seconds of rest before the first probe, or a `Backoff` that grows while it keeps opening. 30 s outlasts
-            a restart.
+        open_for: Seconds of rest before the first probe, or a `Backoff` that grows while it keeps opening. 30 s
+            outlasts a restart.
         probes: How many calls may pass while it is half open, under any concurrency.
         probe_success_rate: The share of them that must succeed. By default it closes when the share of probes that
             failed stays below `failure_rate`.

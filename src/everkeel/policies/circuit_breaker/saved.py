@@ -1,4 +1,4 @@
-"""A circuit's state to and from JSON, so that a restarted process does not greet a sick dependency with full traffic."""
+"""A circuit's state to and from JSON: a restarted process need not greet a sick dependency with full traffic."""
 
 from __future__ import annotations
 

@@ -75,7 +75,7 @@ class CountWindow:
 
 
 class TimeWindow:
-    """The calls of the last so many seconds, in slices. A slice keeps the tally at its start, not a count of its own."""
+    """The calls of the last so many seconds, in slices. A slice keeps the tally at its start, no count of its own."""
 
     __slots__ = ("_edge", "_slices", "_step", "_streak", "_streak_at")
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from everkeel.errors import TimeoutExceededError
 from everkeel.policies.retry.core import Run
+from everkeel.runtime.block import Entry
 from everkeel.runtime.deadline import AMBIENT, Deadline
 from everkeel.runtime.outcome import Verdict
 
@@ -57,7 +58,7 @@ class BlockAttempt:
 class AttemptBlocks:
     """The tries of one retried block; iterate over it once, with `for` or `async for`."""
 
-    __slots__ = ("_async", "_done", "_limit", "_run", "_started", "_state", "_whole")
+    __slots__ = ("_async", "_done", "_entry", "_limit", "_passes", "_run", "_started", "_state", "_whole")
 
     def __init__(self, policy: Retry) -> None:
         state = policy.state
@@ -65,6 +66,8 @@ class AttemptBlocks:
         self._run: Run | None = None
         self._limit: Deadline | None = None
         self._done = self._started = self._async = False
+        self._entry: Entry | None = None  # the layers around the attempts: who listens for endings, or a shadow
+        self._passes = False  # switched off, or a shadow: one attempt, whose outcome passes
         self._whole = False  # is it the end of the whole call that bounds the attempt under way?
 
     def _start(self) -> None:
@@ -73,6 +76,11 @@ class AttemptBlocks:
         self._started = True
         policy = self._state.policy
         rules = policy.config
+        layers = policy.layers()
+        self._passes = self._state not in layers
+        self._entry = Entry(tuple(layer for layer in layers if layer is not self._state)).__enter__()
+        if self._passes:
+            return
         if rules.attempt_timeout is not None and not self._async and rules.runs == "worker":
             raise TypeError(
                 f"{policy.label}: a sync block runs where it stands and cannot have an attempt_timeout in a worker; "
@@ -115,7 +123,7 @@ class AttemptBlocks:
 
     def alarm(self) -> Alarm | None:
         """What ends the attempt that begins now, if anything does. A sync block is only checked between attempts."""
-        if not self._async:
+        if self._passes or not self._async:
             return None
         seconds, self._whole = self._state._attempt_bound(self._limit)
         if seconds is None:
@@ -127,7 +135,13 @@ class AttemptBlocks:
     def expired(self, error: BaseException | None) -> bool:
         """The attempt ran out of time."""
         if self._whole and self._limit is not None:
-            raise self._state._expired(self._run, self._limit) from None
+            self._done = True
+            late = self._state._expired(self._run, self._limit)
+            self._leave(late, None)
+            try:
+                raise late
+            finally:  # in place of the cancellation being handled, which was ours
+                late.__context__ = None if self._run is None else self._run.error
         expiry = self._state._attempt_expired(self._state.policy.config.attempt_timeout or 0.0)
         if self.ended(expiry, False, None):
             return True
@@ -135,6 +149,25 @@ class AttemptBlocks:
 
     def ended(self, error: BaseException | None, reported: bool, value: Any) -> bool:
         """The attempt ended; True swallows its error because another attempt follows."""
+        try:
+            swallowed = self._judge(error, reported, value)
+        except BaseException as other:
+            self._leave(other, None)
+            raise
+        if self._done:
+            self._leave(None if swallowed else error, value)
+        return swallowed
+
+    def _leave(self, error: BaseException | None, value: Any) -> None:
+        entry, self._entry = self._entry, None
+        if entry is not None:
+            entry.result(value)
+            entry.__exit__(None, error, None)
+
+    def _judge(self, error: BaseException | None, reported: bool, value: Any) -> bool:
+        if self._passes:
+            self._done = True
+            return False
         state, rules = self._state, self._state.policy.config
         if error is None:
             if not reported or rules.classifier.of_result(value) is Verdict.SUCCESS:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 WINDOW = 10.0  # seconds of traffic that count
 _SLICES = 10
+_STEP = WINDOW / _SLICES
 
 
 class BudgetWindow:
@@ -35,6 +36,12 @@ class BudgetWindow:
         self._calls = [0.0] * _SLICES  # newest last
         self._retries = [0] * _SLICES
 
+    def watch(self, now: float, calls: int) -> None:
+        """More traffic counts from now on; the `calls` it has had so far do not."""
+        if self._last is None:
+            self._last = now // _STEP
+        self._calls_seen += calls
+
     def may_retry(self, now: float, calls: int, ratio: float, floor: float) -> bool:
         """May one more retry be made now? `calls` is the number of calls so far, ever. A yes is counted."""
         self._roll(now, calls)
@@ -45,12 +52,9 @@ class BudgetWindow:
         return True
 
     def _roll(self, now: float, calls: int) -> None:
-        step = WINDOW / _SLICES
-        here = now // step
-        if self._last is None:
-            self._last, self._calls_seen = here, calls
-            self._calls[-1] = float(calls)  # what came before the first failure: at most what the window can hold
-            return
+        here = now // _STEP
+        if self._last is None or here < self._last - _SLICES:  # another clock: a test, with policies made before it
+            self._last = here
         passed = max(0, int(here - self._last))
         new = max(0, calls - self._calls_seen)
         self._last, self._calls_seen = max(here, self._last), calls
@@ -93,7 +97,9 @@ class RetryBudget:
     def watch(self, state: Retrying) -> None:
         """Take a policy's calls for traffic: it keeps count of them anyway, so a success costs nothing extra."""
         with self._lock:
-            self._watched.add(state)
+            if state not in self._watched:
+                self._watched.add(state)
+                self._window.watch(state.policy.clock.monotonic(), state.calls())
 
     def may_retry(self, now: float) -> bool:
         """May one more retry be made now? A yes is counted."""

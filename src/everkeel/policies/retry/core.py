@@ -18,10 +18,11 @@ from everkeel.runtime.outcome import Outcome
 class Run:
     """One call and its attempts so far. After `failed`, either it is `over` for a `reason`, or `delay` is set."""
 
-    __slots__ = ("attempts", "before", "began", "delay", "error", "history", "outer", "over", "reason")
+    __slots__ = ("attempts", "before", "began", "delay", "error", "history", "outer", "over", "reason", "rules")
 
-    def __init__(self, began: float) -> None:
+    def __init__(self, began: float, rules: RetryConfig) -> None:
         self.attempts = 0
+        self.rules = rules  # the plan of this call, which a reconfiguration under way does not change
         self.began = began  # the first failure: reading the clock before it would cost every success
         self.delay = 0.0
         self.over = False
@@ -33,7 +34,6 @@ class Run:
 
     def failed(
         self,
-        rules: RetryConfig,
         error: Exception | None,
         value: object,
         retryable: bool,
@@ -44,7 +44,9 @@ class Run:
         self.attempts = number = self.attempts + 1
         if not retryable:
             return self.give_up("not_retryable")
-        if rules.attempts is not None and number >= rules.attempts:
+        rules = self.rules
+        # Neither a number nor a time bounds it: its plan was changed to `attempts=None` after it had begun without one.
+        if room is None if rules.attempts is None else number >= rules.attempts:
             return self.give_up("attempts")
         backoff = rules.backoff
         outcome = Outcome(value, error, number)

@@ -34,11 +34,13 @@ def outer_on_the_stack(own: Retrying, frame: FrameType | None, drivers: frozense
         if frame is None:
             return None
         retries = _retries_of(frame, drivers)
-        if inside is not None and inside in retries:
+        if inside in retries:
             retries = retries[: retries.index(inside)]  # one woven function may hold several: those before are around
+        else:
+            inside = None  # its own frames (a woven one may have called the driver) end here: next time it is around
         if retries:
             return retries[-1].policy.name or "retry"
-        inside, frame = None, frame.f_back
+        frame = frame.f_back
     return None
 
 

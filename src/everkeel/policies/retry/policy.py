@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any, Literal, TypeAlias, cast
 
+from everkeel.errors import RetryExhaustedError, TimeoutExceededError
 from everkeel.policies.retry.attempt import Attempt
 from everkeel.policies.retry.attempts import AttemptBlocks
 from everkeel.policies.retry.budget import RetryBudget
@@ -63,6 +64,8 @@ class Retry(Policy[RetryConfig]):
         return AttemptBlocks(self)
 
     def judge(self, error: BaseException) -> Verdict:
+        if isinstance(error, RetryExhaustedError | TimeoutExceededError) and error.policy == self.name:
+            return Verdict.FAILURE  # its own way of saying that the call failed, which `on` need not name
         return self.config.classifier.of_error(error)
 
     def snapshot(self) -> RetrySnapshot:

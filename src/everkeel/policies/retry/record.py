@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from everkeel.errors import RetryExhaustedError
 from everkeel.policies.retry.core import Run
 from everkeel.runtime.explain import Decision, FailedAttempt, attach, describe
 
@@ -48,9 +49,8 @@ def gave_up(policy: Retry, run: Run, error: Exception | None, value: object) -> 
         _tell_gave_up(policy, run.attempts, run.reason, error, value)
 
 
-def cut_short(policy: Retry, run: Run | None, error: BaseException, reason: str) -> None:
-    """The whole call's time ran out in the middle of an attempt."""
-    attempts = 1 if run is None else run.attempts + 1
+def cut_short(policy: Retry, run: Run | None, attempts: int, error: BaseException, reason: str) -> None:
+    """The whole call's time ran out in the middle of an attempt, or before the first."""
     if run is not None:
         why = f"time ran out during attempt {attempts}"
         attach(error, Decision(policy.name, policy.type, "gave_up", why, _attempts(run)))
@@ -60,9 +60,9 @@ def cut_short(policy: Retry, run: Run | None, error: BaseException, reason: str)
 
 def explain_by(error: BaseException, policy: Retry, run: Run) -> None:
     """Attach the whole record to the error that leaves."""
-    last = None if not isinstance(error, Exception) else describe(type(error), error.args)
+    last = None if isinstance(error, RetryExhaustedError) else describe(type(error), error.args)
     attempts = (*_attempts(run), FailedAttempt(run.attempts, last, None))
-    attach(error, Decision(policy.name, policy.type, "gave_up", _why(policy, run), attempts))
+    attach(error, Decision(policy.name, policy.type, "gave_up", _why(run), attempts))
 
 
 def _attempts(run: Run) -> tuple[FailedAttempt, ...]:
@@ -77,15 +77,15 @@ def _note(policy: Retry, run: Run, error: Exception) -> None:
     begin = f"{policy.label} gave up after "
     # An application may raise one exception object again and again: the newest note takes the place of ours before it.
     notes = [note for note in getattr(error, "__notes__", ()) if not note.startswith(begin)]
-    text = f"{begin}{run.attempts} attempts over {over:.3g} s: {_why(policy, run)}"
+    text = f"{begin}{run.attempts} attempts over {over:.3g} s: {_why(run)}"
     try:
         error.__notes__ = [*notes, text]
     except AttributeError:  # an exception class that refuses attributes goes without
         pass
 
 
-def _why(policy: Retry, run: Run) -> str:
-    rules = policy.config
+def _why(run: Run) -> str:
+    rules = run.rules
     return {
         "attempts": f"all {run.attempts} attempts failed",
         "duration": f"another attempt would not fit into its {rules.max_duration or 0:g} s",

@@ -18,7 +18,7 @@ from everkeel.runtime.deadline import AMBIENT, Deadline
 from everkeel.runtime.expiry import SyncBounds, call_within
 from everkeel.runtime.outcome import Outcome, Verdict
 from everkeel.runtime.state import CallKind, Shadow, State
-from everkeel.runtime.stream import Begun, abegin, begin, resume
+from everkeel.runtime.stream import Begun, abegin, begin, each, resume
 from everkeel.runtime.tally import read, tally
 from everkeel.runtime.trouble import report
 
@@ -79,18 +79,19 @@ class Retrying(State):
     ) -> Run:
         """An attempt raised `error`, or returned a `value` that counts as a failure: the run, saying what follows."""
         policy = self.policy
-        rules, clock = policy.config, policy.clock
+        clock = policy.clock
         if run is None:
-            run = Run(clock.monotonic())
+            run = Run(clock.monotonic(), policy.config)
             run.before = CURRENT.get()
-        elif run.attempts:
+        else:
             CURRENT.set(run.before)
+        rules = run.rules
         if retryable is None:
-            retryable = error is None or rules.classifier.of_error(error) is Verdict.FAILURE
+            retryable = error is None or policy.config.classifier.of_error(error) is Verdict.FAILURE
         if limit is None:
             limit = AMBIENT.get()
         try:
-            run.failed(rules, error, value, retryable, None if limit is None else limit.remaining(), clock.random)
+            run.failed(error, value, retryable, None if limit is None else limit.remaining(), clock.random)
         except Exception as broken:  # a backoff function of the user's
             report(f"{policy.label}: the backoff function raised; giving up", broken)
             run.give_up("not_retryable")
@@ -120,8 +121,7 @@ class Retrying(State):
 
     def again(self, run: Run) -> None:
         """Another attempt begins: mark the context, so that the operation can read which one it is."""
-        policy = self.policy
-        CURRENT.set(Attempt(policy.name, run.attempts + 1, policy.config.attempts))
+        CURRENT.set(Attempt(self.policy.name, run.attempts + 1, run.rules.attempts))
 
     def recovered(self, run: Run) -> None:
         """An attempt after the first succeeded."""
@@ -143,11 +143,10 @@ class Retrying(State):
         return run.outer is not None
 
     def _before_retry(self, run: Run, error: Exception | None) -> None:
-        policy = self.policy
-        hook = policy.config.before_retry
+        policy, hook = self.policy, run.rules.before_retry
         if hook is not None:
             try:
-                hook(Attempt(policy.name, run.attempts + 1, policy.config.attempts, error))
+                hook(Attempt(policy.name, run.attempts + 1, run.rules.attempts, error))
             except Exception as broken:
                 report(f"{policy.label}: before_retry raised", broken)
 
@@ -189,11 +188,11 @@ class Retrying(State):
             own = Deadline(at, length=rules.max_duration, clock=clock)
             limit = own if ambient is None or at < ambient.at else ambient
         if limit is not None and limit.expired:
-            raise self._expired(None, limit)
+            raise self._expired(None, limit, begun=False)
         return limit
 
-    def _expired(self, run: Run | None, limit: Deadline) -> TimeoutExceededError:
-        """The whole call's time ran out in the middle of an attempt."""
+    def _expired(self, run: Run | None, limit: Deadline, *, begun: bool = True) -> TimeoutExceededError:
+        """The whole call's time ran out in the middle of an attempt, or before the first was begun."""
         policy = self.policy
         policy.counts.tick("failure")
         own = limit is not AMBIENT.get()
@@ -203,7 +202,8 @@ class Retrying(State):
         if run is not None:
             CURRENT.set(run.before)
             error.__context__ = run.error
-        record.cut_short(policy, run, error, reason)
+        attempts = (0 if run is None else run.attempts) + begun
+        record.cut_short(policy, run, attempts, error, reason)
         return error
 
     def _attempt_bound(self, limit: Deadline | None) -> tuple[float | None, bool]:
@@ -227,12 +227,12 @@ class Retrying(State):
             fn = partial(self._bounded_attempt, limit, fn)
         run: Run | None = None
         result: Any
+        expired = False
         while True:
             try:
                 result = fn(*args, **kwargs)
             except _CallExpired:
-                assert limit is not None
-                raise self._expired(run, limit) from None
+                expired = True
             except Exception as error:
                 run = self.failed(run, error, None, limit, self._own_expiry(error))
                 if run.over:
@@ -249,6 +249,10 @@ class Retrying(State):
                 if run.over:
                     return self.exhausted(run, None, result)
                 del result
+            if expired or run is None:
+                # Outside of the handler, so that the last attempt's error is its context, and not our signal.
+                assert limit is not None
+                raise self._expired(run, limit)
             if run.delay:
                 sleep(run.delay)
             self.again(run)
@@ -265,12 +269,12 @@ class Retrying(State):
             fn = partial(self._abounded_attempt, limit, fn)
         run: Run | None = None
         result: Any
+        expired = False
         while True:
             try:
                 result = await fn(*args, **kwargs)
             except _CallExpired:
-                assert limit is not None
-                raise self._expired(run, limit) from None
+                expired = True
             except Exception as error:
                 run = self.failed(run, error, None, limit, self._own_expiry(error))
                 if run.over:
@@ -287,6 +291,10 @@ class Retrying(State):
                 if run.over:
                     return self.exhausted(run, None, result)
                 del result
+            if expired or run is None:
+                # Outside of the handler, so that the last attempt's error is its context, and not our signal.
+                assert limit is not None
+                raise self._expired(run, limit)
             if run.delay:
                 await sleep(run.delay)
             self.again(run)
@@ -298,21 +306,25 @@ class Retrying(State):
 
     def stream(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Generator[Any, Any, Any]:
         """Retried until the first item is there; after that its consumer has seen something, and errors pass."""
-        first, items = self.call(begin, fn, args, kwargs)
-        if items is None:
-            return first
-        return (yield from resume(first, items))
+        begun = self.call(begin, fn, args, kwargs)
+        if type(begun) is not Begun:
+            return (yield from begun)  # the answer of `exhausted` gives the items
+        if begun.items is None:
+            return begun.first
+        return (yield from resume(*begun))
 
     async def astream(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> AsyncGenerator[Any, Any]:
-        first, items = await self.acall(abegin, fn, args, kwargs)
-        if items is None:
-            return
-        try:
-            yield first
-            async for item in items:
+        begun = await self.acall(abegin, fn, args, kwargs)
+        if type(begun) is not Begun:
+            async for item in each(begun):
                 yield item
-        finally:
-            await items.aclose()
+        elif begun.items is not None:
+            try:
+                yield begun.first
+                async for item in begun.items:
+                    yield item
+            finally:
+                await begun.items.aclose()
 
     def _bounded_attempt(self, limit: Deadline | None, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
         rules = self.policy.config
@@ -331,16 +343,19 @@ class Retrying(State):
         if seconds is None:
             return await fn(*args, **kwargs)
         expire = _CallExpired if whole else partial(self._attempt_expired, seconds)
-        token = AMBIENT.set(limit)
+        clock = self.policy.clock
+        ambient = limit if whole else Deadline(clock.monotonic() + seconds, length=seconds, clock=clock)
+        token = AMBIENT.set(ambient)
         try:
-            return await call_within(self.policy.clock, seconds, expire, fn, args, kwargs)
+            return await call_within(clock, seconds, expire, fn, args, kwargs)
         finally:
             AMBIENT.reset(token)
 
     def _own_expiry(self, error: Exception) -> bool | None:
         """The expiry of `attempt_timeout` is retried whatever `on` says, unless `ignore` names it."""
         if (
-            isinstance(error, TimeoutExceededError)
+            self.policy.config.attempt_timeout is not None
+            and isinstance(error, TimeoutExceededError)
             and error.limit == "attempt of retry"
             and error.policy == self.policy.name
         ):
@@ -419,10 +434,14 @@ class WouldRetry(Shadow):
         policy = self.state.policy
         retryable = error is None or policy.config.classifier.of_error(error) is Verdict.FAILURE
         policy.counts.tick("failure" if retryable else "ignored")
-        run = Run(0.0)
+        run = Run(0.0, policy.config)
         limit = AMBIENT.get()
-        room = None if limit is None else limit.remaining()
-        run.failed(policy.config, error, value, retryable, room, policy.clock.random)
+        room = policy.config.max_duration if limit is None else limit.remaining()
+        try:
+            run.failed(error, value, retryable, room, policy.clock.random)
+        except Exception as broken:  # a backoff function of the user's
+            report(f"{policy.label}: the backoff function raised", broken)
+            return
         if not run.over:
             policy.would("retry", error)
 

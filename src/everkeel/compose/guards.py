@@ -1,0 +1,229 @@
+"""One decorator for several policies, in the order that is almost always right; on a class, for its public methods."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
+from types import FunctionType
+from typing import Any, ParamSpec, TypeVar, cast
+
+from everkeel.compose.chain import Pipeline
+from everkeel.errors import ConfigError
+from everkeel.policies.bulkhead.policy import Bulkhead
+from everkeel.policies.bulkhead.policy import bulkhead as make_bulkhead
+from everkeel.policies.bulkhead.pool import BulkheadPool
+from everkeel.policies.circuit_breaker.policy import CircuitBreaker
+from everkeel.policies.circuit_breaker.policy import circuit_breaker as make_circuit_breaker
+from everkeel.policies.fallback import Fallback
+from everkeel.policies.fallback import fallback as make_fallback
+from everkeel.policies.retry.policy import Retry
+from everkeel.policies.retry.policy import retry as make_retry
+from everkeel.policies.timeout.policy import Timeout
+from everkeel.policies.timeout.policy import timeout as make_timeout
+from everkeel.runtime.policy import AnyPolicy, Policy, guard_with, policies_of
+from everkeel.runtime.settings import Seconds
+from everkeel.runtime.state import CallKind, State
+from everkeel.runtime.weave import F, Weaving, weaving_of
+
+P = ParamSpec("P")
+T = TypeVar("T")
+_UNSET: Any = object()
+
+
+def _retry(value: Any) -> Retry:
+    return make_retry() if value is True else make_retry(attempts=value)
+
+
+def _circuit_breaker(value: Any) -> CircuitBreaker:
+    return make_circuit_breaker() if value is True else make_circuit_breaker(failure_rate=value)
+
+
+# Outermost first: the word in `guard(...)`, the types it takes, and what a shorthand value makes.
+ORDER: tuple[tuple[str, tuple[type[AnyPolicy], ...], Callable[[Any], AnyPolicy]], ...] = (
+    ("fallback", (Fallback,), make_fallback),
+    ("retry", (Retry,), _retry),
+    ("circuit_breaker", (CircuitBreaker,), _circuit_breaker),
+    ("timeout", (Timeout,), make_timeout),
+    ("bulkhead", (Bulkhead, BulkheadPool), make_bulkhead),
+)
+_RANK = {word: rank for rank, (word, _, _) in enumerate(ORDER)}
+
+
+class Guard:
+    """Policies in the recommended order. Make one with `guard(...)`."""
+
+    __slots__ = ("_given", "_made")
+
+    def __init__(self, given: dict[str, Any]) -> None:
+        self._given = {word: value for word, value in given.items() if value is not _UNSET}
+        if not self._given:
+            raise ConfigError("guard", None, "needs at least one policy, such as retry=3 or timeout=2", None)
+        self._made: Pipeline | None = None
+        self._policies()  # wrong values fail here, not when something is decorated
+
+    def _policies(self, skip: frozenset[str] = frozenset()) -> list[AnyPolicy]:
+        """The policies in order; those given as shorthand are new ones each time."""
+        policies: list[AnyPolicy] = []
+        for word, types, make in ORDER:
+            if word not in self._given or word in skip:
+                continue
+            value = self._given[word]
+            if isinstance(value, types):
+                policies.append(value)
+            elif isinstance(value, Policy):
+                raise ConfigError("guard", word, f"must be a {word.replace('_', ' ')} policy", repr(value))
+            elif value is not False:
+                policies.append(make(value))
+        return policies
+
+    @property
+    def pipeline(self) -> Pipeline:
+        """What `call` and `acall` use."""
+        if self._made is None:
+            self._made = Pipeline(*self._policies())
+        return self._made
+
+    def __call__(self, target: F) -> F:
+        """Decorate a function, or the public methods of a class. The type stays exactly as it is."""
+        if isinstance(target, type):
+            _guard_class(target, self)
+            return cast("F", target)
+        return self.guard_function(target)
+
+    def guard_function(self, fn: F, owner: type | None = None) -> F:
+        """`fn` under its own policies and these, in order; where it has one of a type already, its own wins.
+
+        `owner`: the class whose method it is.
+        """
+        own = policies_of(fn)
+        mine = self._policies(frozenset(policy.type for policy in own))
+        policies = sorted([*mine, *own], key=lambda policy: _RANK.get(policy.type, -1))
+        weaving = weaving_of(fn)
+        bare = cast("F", weaving.fn) if weaving is not None else fn
+        first = () if owner is None else (MethodOnce(bare, owner),)
+        return guard_with(bare, policies, "guard", before=first)
+
+    def call(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        """Call `fn(*args, **kwargs)` under all of them."""
+        return self.pipeline.call(fn, *args, **kwargs)
+
+    async def acall(self, fn: Callable[P, Awaitable[T]], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        """Await `fn(*args, **kwargs)` under all of them."""
+        return await self.pipeline.acall(fn, *args, **kwargs)
+
+    def __str__(self) -> str:
+        return str(self.pipeline)
+
+
+# ------------------------------------------------------------------ classes
+
+
+def _guard_class(cls: type, guard: Guard) -> None:
+    for name, member in list(vars(cls).items()):
+        if name.startswith("_"):
+            continue
+        if isinstance(member, staticmethod | classmethod):
+            setattr(cls, name, type(member)(guard.guard_function(member.__func__)))
+        elif isinstance(member, FunctionType):
+            setattr(cls, name, guard.guard_function(member, owner=cls))
+
+
+_UNLESS_OVERRIDDEN = """\
+if FIRST.__class__ is not owner and method.overridden(FIRST):
+    RESULT = AWAIT bare(ARGS)
+else:
+    INNER"""
+
+
+class OnceState(State):
+    """Lets a call through bare when it comes from an override that is guarded itself: `super()` guards only once."""
+
+    __slots__ = ("bare", "owner", "policy")
+    word = "method"
+    parts = ("bare", "owner")
+
+    def __init__(self, bare: Callable[..., Any], owner: type) -> None:
+        self.bare, self.owner = bare, owner
+
+    def overridden(self, instance: object) -> bool:
+        """Has the instance's class another guarded method of this name?"""
+        weaving = weaving_of(getattr(type(instance), self.bare.__name__, None))
+        return (
+            weaving is not None
+            and weaving.fn is not self.bare
+            and any(isinstance(policy, MethodOnce) for policy in weaving.policies)
+        )
+
+    def _chosen(self, fn: Callable[..., Any], args: tuple[Any, ...]) -> Callable[..., Any]:
+        return self.bare if args and self.overridden(args[0]) else fn
+
+    def call(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+        return self._chosen(fn, args)(*args, **kwargs)
+
+    async def acall(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+        return await self._chosen(fn, args)(*args, **kwargs)
+
+    def stream(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Generator[Any, Any, Any]:
+        return (yield from self._chosen(fn, args)(*args, **kwargs))
+
+    async def astream(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> AsyncGenerator[Any, Any]:
+        async for item in self._chosen(fn, args)(*args, **kwargs):
+            yield item
+
+    def fragment(self, kind: CallKind) -> str | None:
+        return _UNLESS_OVERRIDDEN
+
+
+class MethodOnce:
+    """Stands before the policies of a guarded method, as the weaver knows them."""
+
+    __slots__ = ("_layers",)
+
+    def __init__(self, bare: Callable[..., Any], owner: type) -> None:
+        self._layers = (OnceState(bare, owner),)
+
+    def layers(self) -> tuple[State, ...]:
+        return self._layers
+
+    def woven_into(self, weaving: Weaving) -> None:
+        """It never changes, so it need not know."""
+
+
+# ------------------------------------------------------------------ the short name
+
+
+def guard(
+    *,
+    fallback: Any = _UNSET,
+    retry: Retry | int | bool = _UNSET,
+    circuit_breaker: CircuitBreaker | float | bool = _UNSET,
+    timeout: Timeout | Seconds = _UNSET,
+    bulkhead: Bulkhead | BulkheadPool | int = _UNSET,
+) -> Guard:
+    """Guard a function, or the public methods of a class, by several policies in the order that is almost always right.
+
+    Outermost first: fallback, retry, circuit breaker, timeout, bulkhead, the call. So a retry sees a rejecting breaker,
+    each attempt has its own timeout, and a call that times out while queueing leaves the queue.
+
+    Each is a policy object, which may be shared, or a shorthand: `retry=3` is `retry(attempts=3)`, `timeout=2` is
+    `timeout(2)`, `circuit_breaker=0.5` is `circuit_breaker(failure_rate=0.5)`, `bulkhead=10` is `bulkhead(10)`, `True`
+    takes the defaults, and a `fallback` that is no policy is the alternative itself.
+
+    On a class, shorthands make policies of its own for each public method, a method's own decorators win over those of
+    the same type here, and a call through `super()` from a guarded override is not guarded a second time.
+
+    >>> from everkeel import guard, policies_of
+    >>> @guard(retry=3, timeout=2.0, fallback="no quote")
+    ... async def quote(item: str) -> str:
+    ...     return f"{item} for ten"
+    >>> [policy.type for policy in policies_of(quote)]
+    ['fallback', 'retry', 'timeout']
+    """
+    return Guard(
+        {
+            "fallback": fallback,
+            "retry": retry,
+            "circuit_breaker": circuit_breaker,
+            "timeout": timeout,
+            "bulkhead": bulkhead,
+        }
+    )

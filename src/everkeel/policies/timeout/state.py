@@ -1,0 +1,349 @@
+"""How a call is ended on time: async by cancellation, sync in a worker thread or by its own cooperation."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import AsyncGenerator, Callable, Generator
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from everkeel.errors import TimeoutExceededError, WorkersExhaustedError
+from everkeel.policies.timeout.inflight import Again, InFlight, Key
+from everkeel.runtime.cancellation import CURRENT, Cancellation
+from everkeel.runtime.deadline import AMBIENT
+from everkeel.runtime.expiry import SyncBounds, call_within
+from everkeel.runtime.state import CallKind, Shadow, State
+from everkeel.runtime.tally import read, tally
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from everkeel.policies.timeout.config import TimeoutConfig
+    from everkeel.policies.timeout.policy import Timeout
+
+# `key in live` again at the end: a sweep in between has taken the task out, and then its cancellation is ours.
+_WATCH = """\
+if ambient() is not None:
+    RESULT = AWAIT timeout.CALL(REST, ARGS)
+else:
+    loop = get_running_loop()
+    task = current_task(loop)
+    flight = timeout.flight
+    if flight.loop is not loop:
+        flight = timeout.flight_on(loop)
+    live = flight.live
+    key = task if task not in live else Again(task)
+    cancelling = task.cancelling()
+    try:
+        live[key] = clock() + flight.seconds
+        if not flight.armed:
+            flight.arm()
+        INNER
+    except BaseException as error:
+        if flight.expired(key, cancelling, error):
+            raise timeout.over(flight.seconds) from error
+        raise
+    if key in live:
+        del live[key]
+    elif flight.expired(key, cancelling, None):
+        raise timeout.over(flight.seconds)
+    tick(ok)"""
+
+
+class Watched(NamedTuple):
+    """The permit of an async block."""
+
+    flight: InFlight
+    key: Key
+    cancelling: int
+
+
+class Inline(NamedTuple):
+    """The permit of a sync block, which must look at its watch itself."""
+
+    cancellation: Cancellation
+    outer: Cancellation | None
+
+
+class Timing(State):
+    """What the calls of one timeout share: who is in flight where, and how many were left behind."""
+
+    __slots__ = ("_bounds", "_flights", "_left", "flight", "ok", "policy")
+    word = "timeout"
+    parts = ("ok",)
+    policy: Timeout
+
+    def __init__(self, policy: Timeout) -> None:
+        self.policy, self.ok = policy, tally()
+        self._bounds = SyncBounds(policy)
+        self._left: set[asyncio.Future[Any]] = set()
+        self.adapt(None, policy.config)
+
+    def adapt(self, old: TimeoutConfig | None, new: TimeoutConfig) -> None:
+        if old is None or old.seconds != new.seconds:
+            # Another length is another queue; calls in flight stay in the one they are in.
+            self._flights: weakref.WeakKeyDictionary[Any, InFlight] = weakref.WeakKeyDictionary()
+            self.flight = InFlight(new.seconds, self.policy.clock, None)
+
+    def flight_on(self, loop: asyncio.AbstractEventLoop) -> InFlight:
+        """The calls in flight on an event loop; the loop asked for last is the one found first next time."""
+        with self.policy.lock:
+            flight = self._flights.get(loop)
+            if flight is None:
+                flight = self._flights[loop] = InFlight(self.policy.config.seconds, self.policy.clock, loop)
+            self.flight = flight
+        return flight
+
+    def over(self, seconds: float) -> TimeoutExceededError:
+        """Count and tell that a call ran out of time; the error for its caller."""
+        policy = self.policy
+        policy.counts.tick("failure")
+        policy.counts.tick("expired")
+        if policy.heard():
+            from everkeel.events import TimedOut
+
+            policy.emit(TimedOut(policy=policy.name, policy_type=policy.type, seconds=seconds))
+        return TimeoutExceededError(policy.name, seconds)
+
+    def _bounded(self, seconds: float) -> float:
+        """Never longer than the deadline that travels with the call."""
+        limit = AMBIENT.get()
+        return seconds if limit is None else max(0.0, min(seconds, limit.remaining()))
+
+    # ------------------------------------------------------------------ blocks
+
+    async def aenter(self) -> Watched:
+        from asyncio import current_task, get_running_loop
+
+        loop = get_running_loop()
+        task = current_task(loop)
+        if task is None:
+            raise RuntimeError(f"{self.policy.label} needs a running task to cancel")
+        flight = self.flight if self.flight.loop is loop else self.flight_on(loop)
+        seconds = self._bounded(flight.seconds)
+        if seconds < flight.seconds:
+            flight = InFlight(seconds, self.policy.clock, loop)
+        cancelling = task.cancelling()
+        return Watched(flight, flight.begin(task), cancelling)
+
+    def enter(self) -> Inline:
+        clock, seconds = self.policy.clock, self._bounded(self.policy.config.seconds)
+        error = TimeoutExceededError(self.policy.name, seconds)
+        permit = Inline(Cancellation(clock, clock.monotonic() + seconds, error), CURRENT.get())
+        CURRENT.set(permit.cancellation)
+        return permit
+
+    def done(self, permit: Watched | Inline, result: Any) -> None:
+        if self._expired(permit, None):
+            raise self.over(self._seconds(permit))
+        next(self.ok)
+
+    def failed(self, permit: Watched | Inline, error: BaseException) -> None:
+        if self._expired(permit, error):
+            raise self.over(self._seconds(permit)) from error
+        if isinstance(error, Exception):
+            self.policy.counts.tick("ignored")
+
+    dropped = failed
+
+    def _seconds(self, permit: Watched | Inline) -> float:
+        return permit.flight.seconds if isinstance(permit, Watched) else permit.cancellation.error.seconds
+
+    def _expired(self, permit: Watched | Inline, error: BaseException | None) -> bool:
+        if isinstance(permit, Watched):
+            return permit.flight.expired(permit.key, permit.cancelling, error)
+        CURRENT.set(permit.outer)
+        return permit.cancellation.requested and (error is None or isinstance(error, TimeoutExceededError))
+
+    # ------------------------------------------------------------------ calls
+
+    def call(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+        return self._in_time(self.policy.config.seconds, fn, args, kwargs)
+
+    def _in_time(self, length: float, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        rules, seconds = self.policy.config, self._bounded(length)
+        expire = partial(self.over, seconds)
+        try:
+            result = self._bounds.call(rules.runs, seconds, rules.max_abandoned, expire, fn, args, kwargs)
+        except TimeoutExceededError:
+            raise
+        except Exception:
+            self.policy.counts.tick("ignored")
+            raise
+        next(self.ok)
+        return result
+
+    async def acall(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+        if self.policy.config.detached:
+            return await self._detached(fn, args, kwargs)
+        permit = await self.aenter()
+        try:
+            result = await fn(*args, **kwargs)
+        except BaseException as error:
+            self.failed(permit, error)
+            raise
+        self.done(permit, result)
+        return result
+
+    async def _detached(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Return on time whatever the body does; it goes on alone, and is counted until it ends."""
+        from asyncio import ensure_future, shield
+
+        policy = self.policy
+        rules, clock = policy.config, policy.clock
+        if len(self._left) >= rules.max_abandoned:
+            next(policy.rejections)
+            raise WorkersExhaustedError(policy.name, None, len(self._left))
+        seconds = self._bounded(rules.seconds)
+        body = ensure_future(fn(*args, **kwargs))
+        ours: list[TimeoutExceededError] = []
+
+        def expire() -> TimeoutExceededError:
+            ours.append(self.over(seconds))
+            return ours[0]
+
+        try:
+            result = await call_within(clock, seconds, expire, shield, (body,), {})
+        except BaseException as error:
+            if ours and error is ours[0] and not body.done():
+                self._leave(body, clock.monotonic())
+            elif not body.done():
+                body.cancel()  # the caller was cancelled: so is what it was waiting for
+            raise
+        next(self.ok)
+        return result
+
+    def _leave(self, body: asyncio.Future[Any], expired_at: float) -> None:
+        policy = self.policy
+        self._left.add(body)
+
+        def ended(body: asyncio.Future[Any]) -> None:
+            self._left.discard(body)
+            error = None if body.cancelled() else body.exception()
+            policy.counts.tick("late")
+            if policy.heard():
+                from everkeel.events import LateCompletion
+
+                late_by = policy.clock.monotonic() - expired_at
+                policy.emit(LateCompletion(policy=policy.name, policy_type=policy.type, late_by=late_by, error=error))
+
+        body.add_done_callback(ended)
+
+    # ------------------------------------------------------------------ streams
+
+    def stream(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Generator[Any, Any, Any]:
+        """So long for the first item, and for each gap between items; the time the consumer takes does not count."""
+        rules = self.policy.config
+        items = fn(*args, **kwargs)
+        length, sent = rules.seconds, None
+        while True:
+            try:
+                item = self._in_time(length, _step, (items, sent), {})
+            except _EndOfStream as end:
+                next(self.ok)
+                return end.value
+            try:
+                sent = yield item
+            except BaseException:
+                items.close()
+                raise
+            length = rules.seconds if rules.gap is None else rules.gap
+
+    async def astream(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> AsyncGenerator[Any, Any]:
+        rules, clock = self.policy.config, self.policy.clock
+        items = fn(*args, **kwargs)
+        length = rules.seconds
+        try:
+            while True:
+                seconds = self._bounded(length)
+                try:
+                    item = await call_within(clock, seconds, partial(self.over, seconds), anext, (items,), {})
+                except StopAsyncIteration:
+                    break
+                yield item
+                length = rules.seconds if rules.gap is None else rules.gap
+        finally:
+            await items.aclose()
+        next(self.ok)
+
+    # ------------------------------------------------------------------ the woven path
+
+    def fragment(self, kind: CallKind) -> str | None:
+        # A worker thread must be given something to call; so must a task that may be left behind.
+        return _WATCH if kind == "async" and not self.policy.config.detached else None
+
+    def names(self, kind: CallKind) -> dict[str, object]:
+        if kind != "async":
+            return {}
+        from asyncio import current_task, get_running_loop
+
+        return {
+            "ambient": AMBIENT.get,
+            "get_running_loop": get_running_loop,
+            "current_task": current_task,
+            "Again": Again,
+            "clock": self.policy.clock.monotonic,
+            "tick": next,
+        }
+
+    # ------------------------------------------------------------------ being watched
+
+    def shadow(self) -> State:
+        return WouldExpire(self)
+
+    def after_fork(self) -> None:
+        self._bounds = SyncBounds(self.policy)
+        self._left.clear()
+        self.adapt(None, self.policy.config)
+
+    def successes(self) -> int:
+        return read(self.ok)
+
+    def details(self) -> dict[str, Any]:
+        counts = self.policy.counts
+        flights = {id(flight): flight for flight in (self.flight, *self._flights.values())}
+        return {
+            "expired": counts["expired"],
+            "late": counts["late"],
+            "abandoned": self._bounds.abandoned + len(self._left),
+            "running": sum(len(flight.live) for flight in flights.values()),
+        }
+
+
+class _EndOfStream(Exception):  # noqa: N818 - a signal between two functions
+    """A StopIteration that may cross a thread and a generator."""
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+
+def _step(items: Generator[Any, Any, Any], sent: Any) -> Any:
+    try:
+        return next(items) if sent is None else items.send(sent)
+    except StopIteration as end:
+        raise _EndOfStream(end.value) from None
+
+
+class WouldExpire(Shadow):
+    """Lets every call take its time, and counts those that would have been ended."""
+
+    __slots__ = ()
+    state: Timing
+    policy: Timeout
+
+    def enter(self) -> float:
+        return self.policy.clock.monotonic()
+
+    def done(self, permit: float, result: Any) -> None:
+        self._look(permit)
+        next(self.state.ok)
+
+    def failed(self, permit: float, error: Exception) -> None:
+        self._look(permit)
+
+    def dropped(self, permit: float, error: BaseException) -> None:
+        self._look(permit)
+
+    def _look(self, began: float) -> None:
+        if self.policy.clock.monotonic() - began >= self.policy.config.seconds:
+            self.policy.would("expire")
