@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from everkeel.errors import TimeoutExceededError
 from everkeel.policies.retry.core import Run
+from everkeel.policies.retry.nesting import BLOCK
 from everkeel.runtime.block import Entry
 from everkeel.runtime.deadline import AMBIENT, Deadline
 from everkeel.runtime.outcome import Verdict
@@ -22,7 +23,7 @@ T = TypeVar("T")
 class BlockAttempt:
     """One try of a retried block. Report what it produced with `result`, where `on_result` should judge it."""
 
-    __slots__ = ("_alarm", "_block", "_entered", "_reported", "_value", "number")
+    __slots__ = ("_alarm", "_around", "_block", "_entered", "_reported", "_value", "number")
 
     def __init__(self, block: AttemptBlocks, number: int) -> None:
         self._block = block
@@ -32,6 +33,7 @@ class BlockAttempt:
         self._reported = False
         self._value: Any = None
         self._alarm: Alarm | None = None
+        self._around: str | None = None
 
     def result(self, value: T) -> T:
         """Report what the guarded work returned; hands it back."""
@@ -40,10 +42,13 @@ class BlockAttempt:
 
     def __enter__(self) -> BlockAttempt:
         self._entered = True
+        self._around = BLOCK.get()
+        BLOCK.set(self._block.name)
         self._alarm = self._block.alarm()
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> bool:
+        BLOCK.set(self._around)
         if self._alarm is not None and self._alarm.off(error):
             return self._block.expired(error)
         return self._block.ended(error, self._reported, self._value)
@@ -120,6 +125,11 @@ class AttemptBlocks:
             raise RuntimeError("each attempt must be entered: `for attempt in policy.attempts(): with attempt: ...`")
 
     # ------------------------------------------------------------------ told by the attempt
+
+    @property
+    def name(self) -> str | None:
+        """How a retry inside the block calls this one; None when this one does nothing."""
+        return None if self._passes else self._state.policy.name or "retry"
 
     def alarm(self) -> Alarm | None:
         """What ends the attempt that begins now, if anything does. A sync block is only checked between attempts."""

@@ -8,6 +8,7 @@ stack to tell, and looking there costs a few microseconds: only `nested="outermo
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextvars import ContextVar
 from types import CodeType, FrameType
 from typing import TYPE_CHECKING
 
@@ -20,11 +21,14 @@ if TYPE_CHECKING:
 
 _DEEPEST = 200
 
+BLOCK: ContextVar[str | None] = ContextVar("everkeel.retried_block", default=None)
+"""The name of the retry whose block, `with attempt:`, this code is in: a block has no frame to be seen on the stack."""
+
 
 def marked_outer() -> str | None:
-    """The name of an outer retry that is past its first attempt."""
+    """The name of an outer retry that is past its first attempt, or a block."""
     outer = CURRENT.get()
-    return None if outer is None else outer.policy or "retry"
+    return BLOCK.get() if outer is None else outer.policy or "retry"
 
 
 def outer_on_the_stack(own: Retrying, frame: FrameType | None, drivers: frozenset[CodeType]) -> str | None:
