@@ -26,11 +26,20 @@ class Backoff:
     [1.0, 2.0, 4.0]
     """
 
-    __slots__ = ("_delay", "_text", "ceiling", "first")
+    __slots__ = ("_delay", "_text", "ceiling", "first", "fixed")
 
-    def __init__(self, delay: Callable[[int, Outcome | None], float], text: str, first: float, ceiling: float) -> None:
+    def __init__(
+        self,
+        delay: Callable[[int, Outcome | None], float],
+        text: str,
+        first: float,
+        ceiling: float,
+        *,
+        fixed: float | None = None,
+    ) -> None:
         self._delay, self._text = delay, text
         self.first, self.ceiling = first, ceiling  # what decorrelated jitter moves between
+        self.fixed = fixed  # the delay, where it is the same after every attempt and nobody need be asked
 
     def delay(self, attempt: int, outcome: Outcome | None = None) -> float:
         """Seconds to wait after the `attempt`-th try (1 for the first) ended in `outcome`."""
@@ -47,7 +56,7 @@ def constant(delay: Seconds) -> Backoff:
     0.5
     """
     length = _length("constant", "delay", delay)
-    return Backoff(lambda attempt, outcome: length, f"constant({length})", length, length)
+    return Backoff(lambda attempt, outcome: length, f"constant({length})", length, length, fixed=length)
 
 
 def linear(first: Seconds, step: Seconds | None = None, *, max: Seconds | None = None) -> Backoff:

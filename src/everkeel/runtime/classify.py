@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any, TypeAlias
 
 from everkeel.errors import NotRetryable, RejectedError
-from everkeel.runtime.outcome import Verdict
+from everkeel.runtime.outcome import FAILURE, NO_EVIDENCE, SUCCESS, Verdict
 from everkeel.runtime.trouble import report
 
 ErrorPredicate: TypeAlias = Callable[[BaseException], bool]
@@ -97,32 +97,30 @@ class Classifier:
         self._on, self._ignore, self.on_result = on, ignore, on_result
         self.rejections = rejections
         self._named = tuple(cls for cls in on.types if issubclass(cls, _SPECIAL) or cls in (*_SPECIAL,))
-        # Classes only and no walk: two isinstance calls decide, which is what a failing call mostly pays.
-        self._plain = not on.predicates and not on.causes and ignore is None
+        # One class and nothing ignored: two isinstance calls decide, which is what a failing call mostly pays.
+        self._plain = on.types[0] if len(on.types) == 1 and ignore is None else ()
 
     def of_error(self, error: BaseException) -> Verdict:
         """FAILURE, NO_EVIDENCE, or SUCCESS for an exception that `on` does not mention."""
+        if isinstance(error, self._plain) and not isinstance(error, _SPECIAL):
+            return FAILURE
         if not isinstance(error, Exception):
-            return Verdict.NO_EVIDENCE
-        if self._plain:
-            if isinstance(error, _SPECIAL) and not self.rejections:
-                return Verdict.FAILURE if isinstance(error, self._named) else Verdict.NO_EVIDENCE
-            return Verdict.FAILURE if isinstance(error, self._on.types) else Verdict.SUCCESS
+            return NO_EVIDENCE
         try:
             if self._ignore is not None and self._ignore.matches(error):
-                return Verdict.NO_EVIDENCE
+                return NO_EVIDENCE
             if isinstance(error, _SPECIAL) and not self.rejections:
-                return Verdict.FAILURE if isinstance(error, self._named) else Verdict.NO_EVIDENCE
-            return Verdict.FAILURE if self._on.matches(error) else Verdict.SUCCESS
+                return FAILURE if isinstance(error, self._named) else NO_EVIDENCE
+            return FAILURE if self._on.matches(error) else SUCCESS
         except Exception as broken:
             return _broken_predicate(broken)
 
     def of_result(self, value: object) -> Verdict:
         """SUCCESS, unless `on_result` calls this value a failure."""
         if self.on_result is None:
-            return Verdict.SUCCESS
+            return SUCCESS
         try:
-            return Verdict.FAILURE if self.on_result(value) else Verdict.SUCCESS
+            return FAILURE if self.on_result(value) else SUCCESS
         except Exception as broken:
             return _broken_predicate(broken)
 
@@ -130,4 +128,4 @@ class Classifier:
 def _broken_predicate(broken: Exception) -> Verdict:
     # A predicate runs while a call is ending: were its own error to leave, it would replace the user's.
     report("a predicate raised; its call counts as a failure", broken)
-    return Verdict.FAILURE
+    return FAILURE

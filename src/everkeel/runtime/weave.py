@@ -184,6 +184,7 @@ class Weaving:
         self.space["__weaving__"] = weakly
         self.space["__layers__"] = lambda: [] if (me := weakly()) is None else me.layers()
         self._source: Source | None = None
+        self._unweavable = False
         self._function: weakref.ref[FunctionType] | None = None
 
     def layers(self) -> list[State]:
@@ -217,10 +218,13 @@ class Weaving:
                 return fold(self.layers(), self.kind, self.fn)
             if function.__code__ is not _STUBS[self.kind]:
                 return function  # another thread or task was first
+            if self._unweavable:
+                return fold(self.layers(), self.kind, self.fn)
             try:
                 self._source = Source(self.fn, self.layers(), self.space)
                 function.__code__ = self._source.compile()
             except (SyntaxError, NameError, ValueError) as error:
+                self._unweavable = True  # until something changes
                 _say_plain(self, error)
                 return fold(self.layers(), self.kind, self.fn)
             return function
@@ -235,7 +239,7 @@ class Weaving:
             function = self.function()
             if function is not None:
                 function.__code__ = _STUBS[self.kind]
-                self._source = None
+                self._source, self._unweavable = None, False
 
     def source(self) -> str:
         """The text of the woven function; weaves it if it has not been called yet."""

@@ -113,6 +113,8 @@ class AttemptBlocks:
             yield attempt
             self._check(attempt)
             if not self._done and self._run is not None:
+                if self._state.policy.config.awaits_hook:
+                    await self._state._abefore_retry(self._run)
                 if self._run.delay:
                     await sleep(self._run.delay)
                 self._state.again(self._run)

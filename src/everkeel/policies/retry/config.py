@@ -10,6 +10,7 @@ from everkeel.policies.retry.budget import RetryBudget
 from everkeel.runtime.backoff import Backoff, Jitter, as_backoff, as_jitter, exponential
 from everkeel.runtime.classify import Classifier, ErrorMatch, Errors, ResultPredicate, as_errors
 from everkeel.runtime.settings import Choice, Converted, Count, Duration, Flag, Function, Instance, Settings, setting
+from everkeel.runtime.signature import kind_of
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -38,10 +39,18 @@ class RetryConfig(Settings):
     max_abandoned: int = setting(Count(at_least=1), default=64)
 
     classifier: Classifier = field(init=False, repr=False, compare=False)
+    awaits_hook: bool = field(init=False, repr=False, compare=False)
     bounded: bool = field(init=False, repr=False, compare=False)
+    fixed_delay: float | None = field(init=False, repr=False, compare=False)
+    """The delay, where neither the outcome nor chance has a say in it."""
 
     def check_together(self) -> None:
         match = ErrorMatch(self.on, causes=self.causes)
         ignore = None if self.ignore is None else ErrorMatch(self.ignore, causes=self.causes)
         object.__setattr__(self, "classifier", Classifier(match, ignore, self.on_result))
+        hook = self.before_retry
+        object.__setattr__(self, "awaits_hook", hook is not None and kind_of(hook) == "async")
         object.__setattr__(self, "bounded", self.max_duration is not None or self.attempt_timeout is not None)
+        # A share of no delay is no delay, so the words for jitter change nothing there; seconds are added to it.
+        certain = self.jitter is None or (self.backoff.fixed == 0 and isinstance(self.jitter, str))
+        object.__setattr__(self, "fixed_delay", self.backoff.fixed if certain else None)

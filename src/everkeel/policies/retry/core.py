@@ -48,9 +48,11 @@ class Run:
         # Neither a number nor a time bounds it: its plan was changed to `attempts=None` after it had begun without one.
         if room is None if rules.attempts is None else number >= rules.attempts:
             return self.give_up("attempts")
-        backoff = rules.backoff
-        outcome = Outcome(value, error, number)
-        delay = jittered(backoff.delay(number, outcome), backoff, rules.jitter, self.delay, chance)
+        delay = rules.fixed_delay
+        if delay is None:
+            backoff = rules.backoff
+            outcome = Outcome(value, error, number)
+            delay = jittered(backoff.delay(number, outcome), backoff, rules.jitter, self.delay, chance)
         hint = None if error is None else getattr(error, "retry_after", None)
         if hint is not None:
             wished = _as_seconds(hint)

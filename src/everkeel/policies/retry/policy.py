@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any, Literal, TypeAlias, cast
 
-from everkeel.errors import RetryExhaustedError, TimeoutExceededError
+from everkeel.errors import ConfigError, RetryExhaustedError, TimeoutExceededError
 from everkeel.policies.retry.attempt import Attempt
 from everkeel.policies.retry.attempts import AttemptBlocks
 from everkeel.policies.retry.budget import RetryBudget
@@ -17,6 +17,7 @@ from everkeel.runtime.clock import Clock
 from everkeel.runtime.outcome import Outcome, Verdict
 from everkeel.runtime.policy import Policy, Snapshot
 from everkeel.runtime.settings import Mode, Seconds
+from everkeel.runtime.state import CallKind
 
 BackoffLike: TypeAlias = (
     Backoff
@@ -62,6 +63,12 @@ class Retry(Policy[RetryConfig]):
         [1, 2, 3]
         """
         return AttemptBlocks(self)
+
+    def may_guard(self, kind: CallKind) -> None:
+        if self.config.awaits_hook and kind in ("sync", "generator"):
+            raise ConfigError(
+                self.label, "before_retry", "must not be a coroutine function where the guarded call is sync", "one"
+            )
 
     def judge(self, error: BaseException) -> Verdict:
         if isinstance(error, RetryExhaustedError | TimeoutExceededError) and error.policy == self.name:
@@ -123,7 +130,8 @@ def retry(
             where it must cooperate (see `current_cancellation`).
         budget: A `RetryBudget` that bounds retries as a share of the traffic.
         exhausted: Makes the answer when there is no further attempt, from the last `Outcome`, in place of raising.
-        before_retry: Called with the next `Attempt` before waiting for it: refresh a token, choose another replica.
+        before_retry: Called with the next `Attempt` before waiting for it: refresh a token, choose another replica. May
+            be a coroutine function where the call is async.
         nested: "outermost" leaves retrying to a retry around this one, if there is one.
         max_abandoned: How many timed-out attempts may still occupy their worker threads before another is refused.
         mode: "enforce", "shadow" (counts where it would have retried and passes the first outcome on) or "off".

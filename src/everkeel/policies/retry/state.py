@@ -113,9 +113,9 @@ class Retrying(State):
         next(self.retries)
         if policy.heard():
             record.retrying(policy, run, error, value)
-        if rules.before_retry is not None:
+        if rules.before_retry is not None and not rules.awaits_hook:
             self._before_retry(run, error)
-        if error is not None and (rules.bounded or limit is not None):
+        if error is not None and (rules.bounded or rules.awaits_hook or limit is not None):
             run.error = error.with_traceback(None)  # last: hooks and listeners may want to see where it came from
         return run
 
@@ -147,6 +147,16 @@ class Retrying(State):
         if hook is not None:
             try:
                 hook(Attempt(policy.name, run.attempts + 1, run.rules.attempts, error))
+            except Exception as broken:
+                report(f"{policy.label}: before_retry raised", broken)
+
+    async def _abefore_retry(self, run: Run) -> None:
+        """The same for a hook that must be awaited, outside the handler of the error."""
+        policy = self.policy
+        hook = policy.config.before_retry
+        if hook is not None:
+            try:
+                await hook(Attempt(policy.name, run.attempts + 1, policy.config.attempts, run.error))
             except Exception as broken:
                 report(f"{policy.label}: before_retry raised", broken)
 
@@ -295,6 +305,8 @@ class Retrying(State):
                 # Outside of the handler, so that the last attempt's error is its context, and not our signal.
                 assert limit is not None
                 raise self._expired(run, limit)
+            if rules.awaits_hook:
+                await self._abefore_retry(run)
             if run.delay:
                 await sleep(run.delay)
             self.again(run)
@@ -367,7 +379,7 @@ class Retrying(State):
     def fragment(self, kind: CallKind) -> str | None:
         rules = self.policy.config
         plain = rules.bounded or rules.attempts is None or rules.on_result is not None or rules.exhausted is not None
-        return None if plain else _LOOP
+        return None if plain or rules.awaits_hook else _LOOP
 
     def names(self, kind: CallKind) -> dict[str, object]:
         clock = self.policy.clock
