@@ -125,13 +125,14 @@ class Flag(Kind):
 class Function(Kind):
     """Something to call."""
 
-    def __init__(self, signature: str) -> None:
-        self.signature = signature
+    def __init__(self, signature: str, *, awaited: bool = False) -> None:
+        """`awaited`: it may be a coroutine function; whoever has the setting knows where to await it."""
+        self.signature, self.awaited = signature, awaited
 
     def check(self, value: Any) -> Callable[..., Any]:
         if not callable(value) or isinstance(value, type):
             raise ValueError(f"must be a function {self.signature}")
-        if iscoroutinefunction(value):
+        if not self.awaited and iscoroutinefunction(value):
             raise ValueError(f"must be a plain function {self.signature}, which nobody needs to await")
         return value  # type: ignore[no-any-return]  # callable() narrows to an unknown signature
 

@@ -34,7 +34,9 @@ class RetryConfig(Settings):
     exhausted: Callable[[Any], Any] | None = setting(
         Function("of the last Outcome"), default=None, none="raise the original error"
     )
-    before_retry: Callable[[Any], Any] | None = setting(Function("of the next Attempt"), default=None, none="no hook")
+    before_retry: Callable[[Any], Any] | None = setting(
+        Function("of the next Attempt", awaited=True), default=None, none="no hook"
+    )
     nested: Literal["each", "outermost"] = setting(Choice("each", "outermost"), default="each")
     max_abandoned: int = setting(Count(at_least=1), default=64)
 
