@@ -1,4 +1,7 @@
-"""Every `>>>` example in a docstring of the package runs and answers what it says. A module is one test."""
+"""Every `>>>` example in a docstring of the package runs, in virtual time, and answers what it says.
+
+A module is one test.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ import pkgutil
 import pytest
 
 import everkeel
+from everkeel.testing import VirtualClock
 
 OPTIONS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE | doctest.IGNORE_EXCEPTION_DETAIL
 
@@ -19,15 +23,12 @@ MODULES = sorted(
 )
 
 
-def run_examples(test: doctest.DocTest, runner: doctest.DocTestRunner) -> None:
-    """Run the examples of one docstring. The place to wrap for another clock."""
-    runner.run(test)
-
-
 @pytest.mark.parametrize("name", ["everkeel", *MODULES])
-def test_the_docstring_examples_of_this_module_run(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_docstring_examples_of_this_module_run(
+    name: str, clock: VirtualClock, capsys: pytest.CaptureFixture[str]
+) -> None:
     runner = doctest.DocTestRunner(optionflags=OPTIONS)
     for test in doctest.DocTestFinder(exclude_empty=True).find(importlib.import_module(name)):
-        run_examples(test, runner)
+        runner.run(test)
     if runner.failures:
         pytest.fail(capsys.readouterr().out, pytrace=False)
