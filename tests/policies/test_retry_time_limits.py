@@ -189,7 +189,7 @@ def test_a_deadline_that_has_passed_lets_no_attempt_begin(retried, heard):
 
 def test_the_earlier_of_deadline_and_max_duration_counts(guarded):
     call = guarded(retry("fetch", max_duration=5), Flaky("late", takes=9))
-    with deadline(1), pytest.raises(TimeoutExceededError, match="^deadline 'fetch'"):
+    with deadline(1), pytest.raises(TimeoutExceededError, match=r"^deadline 'fetch'"):
         call()
     assert guarded.clock.monotonic() == pytest.approx(1.0)
 
@@ -227,7 +227,7 @@ def test_an_attempt_of_an_async_block_that_takes_too_long_is_tried_again(clock):
                 begun.append(attempt.number)
                 await asyncio.sleep(2)
 
-    with pytest.raises(TimeoutExceededError, match="^attempt of retry 'fetch'"):
+    with pytest.raises(TimeoutExceededError, match=r"^attempt of retry 'fetch'"):
         clock.run(main)
     assert (begun, clock.monotonic()) == ([1, 2], pytest.approx(1.0))
 

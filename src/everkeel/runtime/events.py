@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -52,6 +54,7 @@ class Subscription:
 everywhere: tuple[Subscription, ...] = ()
 """Those who hear every policy."""
 on_everywhere_changed: list[Callable[[], object]] = []
+_changing = threading.Lock()  # held for the swap of a tuple, so that two at once do not lose one
 
 
 def subscribe(listener: Listener, *types: type[Event]) -> Subscription:
@@ -76,7 +79,8 @@ def subscribe(listener: Listener, *types: type[Event]) -> Subscription:
     """
     global everywhere
     subscription = Subscription(listener, types, _unsubscribe)
-    everywhere = (*everywhere, subscription)
+    with _changing:
+        everywhere = (*everywhere, subscription)
     for act in on_everywhere_changed:
         act()
     return subscription
@@ -84,10 +88,12 @@ def subscribe(listener: Listener, *types: type[Event]) -> Subscription:
 
 def _unsubscribe(subscription: Subscription) -> None:
     global everywhere
-    if subscription in everywhere:
+    with _changing:
+        if subscription not in everywhere:
+            return
         everywhere = tuple(other for other in everywhere if other is not subscription)
-        for act in on_everywhere_changed:
-            act()
+    for act in on_everywhere_changed:
+        act()
 
 
 def tell(event: Event, subscriptions: tuple[Subscription, ...]) -> None:
@@ -96,3 +102,12 @@ def tell(event: Event, subscriptions: tuple[Subscription, ...]) -> None:
         subscription.hear(event)
     for subscription in everywhere:
         subscription.hear(event)
+
+
+def _new_lock() -> None:
+    global _changing
+    _changing = threading.Lock()  # the thread that held it in the parent does not exist here
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_new_lock)

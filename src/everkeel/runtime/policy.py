@@ -37,6 +37,9 @@ EventType: TypeAlias = "type[Event]"
 
 living: weakref.WeakSet[AnyPolicy] = weakref.WeakSet()
 """Every policy there is, named or not."""
+_changing = threading.RLock()
+"""One live change at a time: two of them at once could leave a policy with the settings of one and the layers of the
+other. A call never takes it."""
 
 
 class Snapshot(TypedDict):
@@ -103,7 +106,8 @@ class Policy(Generic[C]):
         if name is not None:
             registry.add(self, name, replace=replace)
             self.bind()
-        living.add(self)
+        with _changing:
+            living.add(self)
 
     def make_state(self, key: Hashable = None) -> State:
         """A state for this policy, or for one of its keys."""
@@ -193,9 +197,10 @@ class Policy(Generic[C]):
 
     def woven_into(self, weaving: Weaving) -> None:
         """Remember a function to refresh when the layers change."""
-        if self._functions is None:
-            self._functions = weakref.WeakSet()
-        self._functions.add(weaving)
+        with _changing:
+            if self._functions is None:
+                self._functions = weakref.WeakSet()
+            self._functions.add(weaving)
 
     def _compose(self) -> None:
         mode = self.config.mode
@@ -213,9 +218,10 @@ class Policy(Generic[C]):
 
     def refresh(self) -> None:
         """Something changed that decorated functions have bound: let them look again."""
-        self._compose()
-        for weaving in list(self._functions or ()):
-            weaving.refresh()
+        with _changing:
+            self._compose()
+            for weaving in list(self._functions or ()):
+                weaving.refresh()
 
     # ------------------------------------------------------------------ live changes
 
@@ -233,12 +239,19 @@ class Policy(Generic[C]):
 
         A call in flight keeps its permit and its plan; its result is judged by the config in force when it ends.
         """
-        live = {**self._live, **changes}
-        self._apply(live)
+        with _changing:
+            before = self.config
+            self._apply({**self._live, **changes})
+            after = self.config
+        self._announce(before, after)
 
     def bind(self) -> None:
         """Let configuration that was loaded from outside apply, under what was changed live."""
-        self._apply(self._live)
+        with _changing:
+            before = self.config
+            self._apply(self._live)
+            after = self.config
+        self._announce(before, after)
 
     def _apply(self, live: dict[str, Any]) -> None:
         outside = settings.overrides(self.type, self.name) if self.name is not None else {}
@@ -250,10 +263,10 @@ class Policy(Generic[C]):
         self.config = new
         self.state.adapt(old, new)
         self.refresh()
-        if self.heard():
-            self._announce(old, new)
 
     def _announce(self, old: C, new: C) -> None:
+        if new == old or not self.heard():
+            return
         from everkeel.events import ModeChanged, Reconfigured
 
         names = [name for name in new.names() if getattr(old, name) != getattr(new, name)]
@@ -270,24 +283,27 @@ class Policy(Generic[C]):
 
     def start_over(self) -> None:
         """Forget everything that was learned and counted."""
-        self.counts = Tallies()
-        self.rejections = tally()
-        self.state = self._fresh_state()
-        self.refresh()
+        with _changing:
+            self.counts = Tallies()
+            self.rejections = tally()
+            self.state = self._fresh_state()
+            self.refresh()
 
     # ------------------------------------------------------------------ being watched
 
     def subscribe(self, listener: hub.Listener, *types: EventType) -> hub.Subscription:
         """Hear this policy's events: all, or those of the given types. Answers a subscription to cancel."""
         subscription = hub.Subscription(listener, types, self._unsubscribe)
-        self.subscriptions = (*self.subscriptions, subscription)
-        self.refresh()
+        with _changing:
+            self.subscriptions = (*self.subscriptions, subscription)
+            self.refresh()
         return subscription
 
     def _unsubscribe(self, subscription: hub.Subscription) -> None:
-        if subscription in self.subscriptions:
-            self.subscriptions = tuple(other for other in self.subscriptions if other is not subscription)
-            self.refresh()
+        with _changing:
+            if subscription in self.subscriptions:
+                self.subscriptions = tuple(other for other in self.subscriptions if other is not subscription)
+                self.refresh()
 
     def heard(self) -> bool:
         """Does anybody listen? Asked before an event is made."""
@@ -395,11 +411,14 @@ def refuse_coroutine(owner: str, result: CoroutineType[Any, Any, Any]) -> NoRetu
 
 
 def _refresh_everyone() -> None:
-    for policy in list(living):
-        policy.refresh()
+    with _changing:
+        for policy in list(living):
+            policy.refresh()
 
 
 def _after_fork() -> None:
+    global _changing
+    _changing = threading.RLock()  # the thread that held it in the parent does not exist here
     for policy in list(living):
         policy.after_fork()
 

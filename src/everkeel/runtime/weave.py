@@ -202,7 +202,8 @@ class Weaving:
         self._function = weakref.ref(made)
         for policy in self.policies:
             policy.woven_into(self)
-        _all.add(self)
+        with _lock:
+            _all.add(self)
         return made
 
     @property
@@ -259,8 +260,9 @@ _all: weakref.WeakSet[Weaving] = weakref.WeakSet()
 
 def refresh_all() -> None:
     """Every decorated function looks again at its policies."""
-    for weaving in list(_all):
-        weaving.refresh()
+    with _lock:
+        for weaving in list(_all):
+            weaving.refresh()
 
 
 DEFAULT.on_change.append(refresh_all)

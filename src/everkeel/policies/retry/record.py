@@ -11,6 +11,8 @@ from everkeel.runtime.explain import Decision, FailedAttempt, attach, describe
 if TYPE_CHECKING:
     from everkeel.policies.retry.policy import Retry
 
+_DEEPEST_CAUSE = 32  # a chain may be cyclic
+
 
 def retrying(policy: Retry, run: Run, error: Exception | None, value: object) -> None:
     """Tell that another attempt follows."""
@@ -63,6 +65,17 @@ def explain_by(error: BaseException, policy: Retry, run: Run) -> None:
     last = None if isinstance(error, RetryExhaustedError) else describe(type(error), error.args)
     attempts = (*_attempts(run), FailedAttempt(run.attempts, last, None))
     attach(error, Decision(policy.name, policy.type, "gave_up", _why(run), attempts))
+
+
+def without_frames(error: BaseException) -> BaseException:
+    """The error without the frames of its attempt, nor those of its causes: it is shown, but keeps nothing alive."""
+    link: BaseException | None = error
+    for _ in range(_DEEPEST_CAUSE):
+        if link is None:
+            break
+        link.__traceback__ = None
+        link = link.__cause__ or link.__context__
+    return error
 
 
 def _attempts(run: Run) -> tuple[FailedAttempt, ...]:
