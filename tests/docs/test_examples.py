@@ -4,7 +4,7 @@ A block that cannot run here is left out by a comment right before it, and count
 
     <!-- no-test: needs a server -->
 
-A text block after a Python block is what that one prints, to the letter (`...` stands for anything), if it is announced:
+A text block after a Python block is what that one prints (`...` stands for anything), if it is announced:
 
     <!-- prints -->
 """
