@@ -5,6 +5,7 @@
     ├── RejectedError               a policy said no before the call was made
     │   ├── CircuitOpenError            the circuit is open
     │   ├── BulkheadFullError           no place free, and none in the queue
+    │   ├── RateLimitedError            too many in too short a time
     │   └── WorkersExhaustedError       too many timed-out calls still occupy their threads
     ├── TimeoutExceededError        no answer in time (also a TimeoutError)
     └── RetryExhaustedError         the last attempt gave a result that counts as a failure
@@ -140,6 +141,45 @@ class BulkheadFullError(RejectedError):
         return f"bulkhead {self.policy!r} is full ({self.running} running, {self.waiting} waiting)"
 
 
+class RateLimitedError(RejectedError):
+    """Too many in too short a time; `retry_after` says when the same request could pass.
+
+    >>> print(RateLimitedError("search", 0.25, 100, 0, "tenant-7", None, "local"))
+    rate limit 'search' of 100 reached for 'tenant-7'; try again in 0.25 s
+    """
+
+    @property
+    def limit(self) -> int | None:
+        """How many permits there are per period."""
+        return cast("int | None", self.args[2])
+
+    @property
+    def remaining(self) -> int | None:
+        """How many permits were left: fewer than the request asked for."""
+        return cast("int | None", self.args[3])
+
+    @property
+    def key(self) -> object:
+        """Whose limit it is, where the limiter has keys."""
+        return self.args[4]
+
+    @property
+    def backpressure(self) -> float | None:
+        """How hard-pressed the protected service is, from 0 to 1, where that is measured."""
+        return cast("float | None", self.args[5])
+
+    @property
+    def origin(self) -> str:
+        """`local`: this process said no. `remote`: a server did."""
+        return cast("str", self.args[6])
+
+    def __str__(self) -> str:
+        limit = "" if self.limit is None else f" of {self.limit}"
+        whose = "" if self.key is None else f" for {self.key!r}"
+        when = "" if self.retry_after is None else f"; try again in {self.retry_after:.3g} s"
+        return f"rate limit {self.policy!r}{limit} reached{whose}{when}"
+
+
 class WorkersExhaustedError(RejectedError):
     """So many timed-out calls still occupy their threads that one more is refused rather than started.
 
@@ -168,7 +208,8 @@ class TimeoutExceededError(EverkeelError, TimeoutError):
 
     # OSError, which TimeoutError is, gives two and three arguments a meaning of its own; hence __init__ and __reduce__.
     def __init__(self, policy: str | None, seconds: float, limit: str = "timeout") -> None:
-        super().__init__(policy, seconds)
+        super().__init__()
+        self.args = (policy, seconds)  # not given to OSError, which would take them for an errno and its text
         self.seconds = seconds
         self.limit = limit
 

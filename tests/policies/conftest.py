@@ -18,13 +18,15 @@ from typing import Any
 import pytest
 
 from everkeel.policies.fallback import Rescue
+from everkeel.policies.retry import attempt as marks
 from everkeel.policies.retry.state import Retrying
 from everkeel.testing import EventRecorder, Flaky, VirtualClock, fresh_everkeel, record_events, virtual_time
 
 
 @pytest.fixture
-def clock() -> Iterator[VirtualClock]:
+def clock(monkeypatch: pytest.MonkeyPatch) -> Iterator[VirtualClock]:
     """Virtual time for the whole test, and a process that has not seen any policy yet."""
+    monkeypatch.setattr(marks, "wanted", False)  # nor asked for the current attempt
     with fresh_everkeel(), virtual_time() as clock:
         yield clock
 

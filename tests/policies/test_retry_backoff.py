@@ -128,6 +128,21 @@ def test_a_retry_after_of_exactly_the_maximum_is_obeyed(retried):
     assert retried.clock.sleeps == [5.0]
 
 
+class TouchyError(Exception):
+    """Somebody's error that cannot say when to come back."""
+
+    @property
+    def retry_after(self) -> float:
+        raise LookupError("no such header")
+
+
+def test_a_retry_after_that_raises_does_not_replace_the_error(retried, caplog):
+    call = retried(retry("fetch", backoff=0), Flaky(TouchyError))
+    for _ in range(3):
+        with pytest.raises(TouchyError):
+            call()
+
+
 # ------------------------------------------------------------------ the values themselves
 
 lengths = st.floats(min_value=0, max_value=1e6)

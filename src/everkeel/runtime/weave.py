@@ -108,8 +108,9 @@ class Source:
         if unknown:
             raise NameError(f"fragment of {qualname}: {', '.join(sorted(unknown))} is neither given nor assigned")
         linecache.cache[file] = (len(self.text), None, self.text.splitlines(True), file)  # no mtime: never rechecked
+        code = code.replace(co_name=getattr(self.fn, "__name__", self.name), co_qualname=qualname)
         weakref.finalize(code, linecache.cache.pop, file, None).atexit = False
-        return code.replace(co_name=getattr(self.fn, "__name__", self.name), co_qualname=qualname)
+        return code
 
     def _nest(self, layers: Sequence[State]) -> list[str]:
         if not layers:

@@ -1,0 +1,147 @@
+"""The exception family: a tree, with data, that survives pickling and copying."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import pickle
+
+import pytest
+
+from everkeel import errors
+from everkeel.errors import (
+    BulkheadFullError,
+    CircuitOpenError,
+    ConfigError,
+    EverkeelError,
+    NotRetryable,
+    RateLimitedError,
+    RejectedError,
+    RetryExhaustedError,
+    TimeoutExceededError,
+    WorkersExhaustedError,
+)
+
+EXAMPLES = [
+    EverkeelError("payments"),
+    ConfigError("retry 'fetch'", "attempts", "must be at least 1", "0"),
+    RejectedError("payments", 1.5),
+    CircuitOpenError("payments", 3.2, 0.52, 100),
+    CircuitOpenError("payments", None, None, 0, "forced"),
+    CircuitOpenError("payments", 3.0, 0.9, 100, "slow"),
+    BulkheadFullError("payments", None, 10, 5),
+    RateLimitedError("search", 0.25, 100, 0, "tenant-7", None, "local"),
+    WorkersExhaustedError("report", None, 64),
+    TimeoutExceededError("quote", 2.0),
+    TimeoutExceededError(None, 0.5, "deadline"),
+    TimeoutExceededError("quote", 0.5, "attempt of retry"),
+    RetryExhaustedError("poll", 3, "pending"),
+    RetryExhaustedError(None, 3, None),
+    NotRetryable("out of stock"),
+]
+
+ROUND_TRIPS = [
+    *(lambda error, protocol=protocol: pickle.loads(pickle.dumps(error, protocol)) for protocol in range(6)),
+    copy.copy,
+    copy.deepcopy,
+]
+
+public = {
+    name: thing
+    for name, thing in vars(errors).items()
+    if inspect.isclass(thing) and issubclass(thing, Exception) and thing.__module__ == errors.__name__
+}
+
+
+def fields(error: Exception) -> dict[str, object]:
+    """Everything it says about itself."""
+    properties = [name for name in dir(type(error)) if isinstance(getattr(type(error), name), property)]
+    return {"str": str(error), "args": error.args, **vars(error), **{name: getattr(error, name) for name in properties}}
+
+
+def test_every_error_has_an_example_here():
+    assert {type(example) for example in EXAMPLES} == set(public.values())
+
+
+@pytest.mark.parametrize("error", EXAMPLES, ids=repr)
+@pytest.mark.parametrize("round_trip", ROUND_TRIPS, ids=[*(f"pickle{n}" for n in range(6)), "copy", "deepcopy"])
+def test_every_error_survives_pickling_and_copying(error, round_trip):
+    again = round_trip(error)
+    assert type(again) is type(error)
+    assert fields(again) == fields(error)
+
+
+@pytest.mark.parametrize("error", EXAMPLES, ids=repr)
+def test_notes_and_attributes_survive_pickling_and_copying(error):
+    noted = copy.copy(error)
+    noted.add_note("while loading orders")
+    noted.extra = 7
+    for again in (pickle.loads(pickle.dumps(noted)), copy.copy(noted), copy.deepcopy(noted)):
+        assert (again.__notes__, again.extra) == (["while loading orders"], 7)
+    assert not hasattr(error, "extra")
+
+
+@pytest.mark.parametrize(("name", "cls"), public.items())
+def test_every_error_of_ours_ends_in_error_and_has_one_root(name, cls):
+    assert cls is NotRetryable or (name.endswith("Error") and issubclass(cls, EverkeelError))
+
+
+@pytest.mark.parametrize("error", [one for one in EXAMPLES if isinstance(one, EverkeelError)], ids=repr)
+def test_every_error_says_which_policy_and_when_to_come_back(error):
+    assert error.policy == error.args[0]
+    assert error.retry_after is None or error.retry_after > 0
+
+
+READ = {
+    "retry 'fetch': attempts must be at least 1 (got 0)": EXAMPLES[1],
+    "retry 'fetch': is used up": ConfigError("retry 'fetch'", None, "is used up", None),
+    "cannot guard it": ConfigError(None, None, "cannot guard it", None),
+    "rejected by 'payments'": RejectedError("payments", 1.5),
+    "circuit 'payments' is open (52% of the last 100 calls failed); next probe in 3.2 s": CircuitOpenError(
+        "payments", 3.2, 0.52, 100
+    ),
+    "circuit 'payments' is open (52% of the last 100 calls were slow); next probe in 3.2 s": CircuitOpenError(
+        "payments", 3.2, 0.52, 100, "slow"
+    ),
+    "circuit 'payments' is open (forced)": CircuitOpenError("payments", None, None, 0, "forced"),
+    "circuit 'payments' is open": CircuitOpenError("payments", None, None, 0),
+    "bulkhead 'payments' is full (10 running, 5 waiting)": BulkheadFullError("payments", None, 10, 5),
+    "timeout 'report': 64 abandoned calls still occupy their threads; refusing to start another": (
+        WorkersExhaustedError("report", None, 64)
+    ),
+    "timeout 'quote': no answer within 2 s": TimeoutExceededError("quote", 2.0),
+    "deadline: no answer within 0.25 s": TimeoutExceededError(None, 0.25, "deadline"),
+    "retry 'poll': 3 attempts, and the last result still counts as a failure: 'pending'": (
+        RetryExhaustedError("poll", 3, "pending")
+    ),
+    "retry: 3 attempts, and the last result still counts as a failure: 0": RetryExhaustedError(None, 3, 0),
+}
+
+
+@pytest.mark.parametrize(("text", "error"), READ.items(), ids=range(len(READ)))
+def test_an_error_reads_well_at_three_in_the_morning(text, error):
+    assert str(error) == text
+
+
+def test_a_timeout_is_a_timeout_for_handlers_that_know_only_that():
+    error = TimeoutExceededError("quote", 2.0)
+    assert isinstance(error, TimeoutError)
+    assert (error.seconds, error.limit, error.errno) == (2.0, "timeout", None)
+
+
+def test_a_wrong_setting_is_a_value_error_for_handlers_that_know_only_that():
+    assert isinstance(EXAMPLES[1], ValueError)
+
+
+def test_a_long_result_is_shown_in_part():
+    assert len(str(RetryExhaustedError("poll", 3, "x" * 5000))) < 300
+
+
+def test_an_error_of_ones_own_may_be_marked_as_not_retryable_and_pickled():
+    again = pickle.loads(pickle.dumps(CardRefusedError("no", 402)))
+    assert isinstance(again, NotRetryable)
+    assert again.args == ("no", 402)
+
+
+class CardRefusedError(NotRetryable, ValueError):
+    """The bank said no."""
