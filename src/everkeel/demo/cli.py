@@ -1,0 +1,64 @@
+"""The command line of the demo."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import sys
+from collections.abc import Sequence
+from random import Random
+
+from everkeel import Clock, use_clock
+from everkeel.demo import summary
+from everkeel.demo.screen import Screen, choose_screen
+from everkeel.demo.story import SECONDS, Story, play
+
+
+class SeededClock(Clock):
+    """Real time, with chance that begins with a seed."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = Random(seed).random
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Play the story; answers the exit code."""
+    options = _parser().parse_args(arguments)
+    screen = choose_screen(sys.stdout, live=not options.fast)
+    try:
+        story = _play(options, screen)
+    except KeyboardInterrupt:
+        return 130
+    finally:
+        screen.close()
+    print("\n".join(summary.lines(story, screen)))
+    return 0
+
+
+def _play(options: argparse.Namespace, screen: Screen) -> Story:
+    if options.fast:
+        from everkeel.testing import run
+
+        return run(play(options.seconds, options.seed, screen), seed=options.seed)
+    with use_clock(SeededClock(options.seed)):
+        return asyncio.run(play(options.seconds, options.seed, screen))
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m everkeel.demo",
+        description="A payment provider has a bad day: the same calls with and without Everkeel.",
+    )
+    parser.add_argument(
+        "--seconds", type=_length, default=SECONDS, help="how long the story takes (default: %(default)g)"
+    )
+    parser.add_argument("--fast", action="store_true", help="in virtual time: the whole story at once")
+    parser.add_argument("--seed", type=int, default=7, help="what chance begins with (default: %(default)s)")
+    return parser
+
+
+def _length(text: str) -> float:
+    seconds = float(text)
+    if not 0.5 <= seconds <= 3600:
+        raise argparse.ArgumentTypeError("must be from 0.5 to 3600 seconds")
+    return seconds
