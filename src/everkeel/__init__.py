@@ -14,6 +14,7 @@ from everkeel.errors import (
     ConfigError,
     EverkeelError,
     NotRetryable,
+    RateLimitedError,
     RejectedError,
     RetryExhaustedError,
     TimeoutExceededError,
@@ -27,6 +28,8 @@ from everkeel.policies.retry.attempt import Attempt, current_attempt
 from everkeel.policies.retry.budget import RetryBudget
 from everkeel.policies.retry.policy import Retry, retry
 from everkeel.policies.timeout.policy import Timeout, timeout
+from everkeel.ratelimit.chain import RateLimitChain, Reservation, rate_limit_chain
+from everkeel.ratelimit.policy import RateLimit, rate_limit
 from everkeel.runtime.backoff import Backoff, constant, exponential, fibonacci, linear
 from everkeel.runtime.cancellation import Cancellation, current_cancellation, sleep
 from everkeel.runtime.clock import Clock, use_clock
@@ -46,12 +49,13 @@ __version__ = "0.1.0"
 __all__ = [
     "Attempt", "Backoff", "Bulkhead", "BulkheadFullError", "BulkheadPool", "Cancellation", "CircuitBreaker",
     "CircuitOpenError", "Clock", "ConfigError", "Deadline", "EverkeelError", "Explanation", "Fallback",
-    "Guard", "NotRetryable", "Outcome", "Pipeline", "Policy", "Registry", "RejectedError", "Retry",
-    "RetryBudget", "RetryExhaustedError", "Subscription", "Timeout", "TimeoutExceededError", "Verdict",
+    "Guard", "NotRetryable", "Outcome", "Pipeline", "Policy", "RateLimit", "RateLimitChain",
+    "RateLimitedError", "Registry", "RejectedError", "Reservation", "Retry", "RetryBudget",
+    "RetryExhaustedError", "Subscription", "Timeout", "TimeoutExceededError", "Verdict",
     "WorkersExhaustedError", "bulkhead", "bulkhead_pool", "circuit_breaker", "constant", "current_attempt",
     "current_cancellation", "current_deadline", "deadline", "disable", "enable", "events", "explain",
-    "exponential", "fallback", "fibonacci", "guard", "linear", "pipeline", "policies_of", "registry", "retry",
-    "sleep", "subscribe", "timeout", "use_clock",
+    "exponential", "fallback", "fibonacci", "guard", "linear", "pipeline", "policies_of", "rate_limit",
+    "rate_limit_chain", "registry", "retry", "sleep", "subscribe", "timeout", "use_clock",
 ]  # fmt: skip
 
 

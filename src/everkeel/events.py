@@ -206,6 +206,25 @@ class LimitChanged(Event):
     key: object = None
 
 
+# ------------------------------------------------------------------ rate limit
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Granted(Event):
+    """Permits were granted. Listening for this makes every call a little slower."""
+
+    permits: int
+    key: object = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Drained(Event):
+    """The limiter was emptied, because the protected service asked for a pause or somebody did."""
+
+    seconds: float | None
+    key: object = None
+
+
 # ------------------------------------------------------------------ fallback
 
 

@@ -19,6 +19,9 @@ from everkeel.policies.retry.policy import Retry
 from everkeel.policies.retry.policy import retry as make_retry
 from everkeel.policies.timeout.policy import Timeout
 from everkeel.policies.timeout.policy import timeout as make_timeout
+from everkeel.ratelimit.chain import RateLimitChain
+from everkeel.ratelimit.policy import RateLimit
+from everkeel.ratelimit.policy import rate_limit as make_rate_limit
 from everkeel.runtime.policy import AnyPolicy, Policy, guard_with, policies_of
 from everkeel.runtime.settings import Seconds
 from everkeel.runtime.state import CallKind, State
@@ -42,6 +45,7 @@ ORDER: tuple[tuple[str, tuple[type[AnyPolicy], ...], Callable[[Any], AnyPolicy]]
     ("fallback", (Fallback,), make_fallback),
     ("retry", (Retry,), _retry),
     ("circuit_breaker", (CircuitBreaker,), _circuit_breaker),
+    ("rate_limit", (RateLimit, RateLimitChain), make_rate_limit),
     ("timeout", (Timeout,), make_timeout),
     ("bulkhead", (Bulkhead, BulkheadPool), make_bulkhead),
 )
@@ -196,17 +200,19 @@ def guard(
     fallback: Any = _UNSET,
     retry: Retry | int | bool = _UNSET,
     circuit_breaker: CircuitBreaker | float | bool = _UNSET,
+    rate_limit: RateLimit | RateLimitChain | int = _UNSET,
     timeout: Timeout | Seconds = _UNSET,
     bulkhead: Bulkhead | BulkheadPool | int = _UNSET,
 ) -> Guard:
     """Guard a function, or the public methods of a class, by several policies in the order that is almost always right.
 
-    Outermost first: fallback, retry, circuit breaker, timeout, bulkhead, the call. So a retry sees a rejecting breaker,
-    each attempt has its own timeout, and a call that times out while queueing leaves the queue.
+    Outermost first: fallback, retry, circuit breaker, rate limit, timeout, bulkhead, the call. So a retry sees a
+    rejecting breaker, each attempt has its own timeout, and a call that times out while queueing leaves the queue.
 
     Each is a policy object, which may be shared, or a shorthand: `retry=3` is `retry(attempts=3)`, `timeout=2` is
-    `timeout(2)`, `circuit_breaker=0.5` is `circuit_breaker(failure_rate=0.5)`, `bulkhead=10` is `bulkhead(10)`, `True`
-    takes the defaults, and a `fallback` that is no policy is the alternative itself.
+    `timeout(2)`, `circuit_breaker=0.5` is `circuit_breaker(failure_rate=0.5)`, `rate_limit=50` is `rate_limit(50)` (a
+    second), `bulkhead=10` is `bulkhead(10)`, `True` takes the defaults, and a `fallback` that is no policy is the
+    alternative itself.
 
     On a class, shorthands make policies of its own for each public method, a method's own decorators win over those of
     the same type here, and a call through `super()` from a guarded override is not guarded a second time.
@@ -223,6 +229,7 @@ def guard(
             "fallback": fallback,
             "retry": retry,
             "circuit_breaker": circuit_breaker,
+            "rate_limit": rate_limit,
             "timeout": timeout,
             "bulkhead": bulkhead,
         }

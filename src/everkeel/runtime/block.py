@@ -5,11 +5,12 @@ from __future__ import annotations
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from everkeel.runtime.outcome import NO_RESULT
+
 if TYPE_CHECKING:
     from everkeel.runtime.state import State
 
 T = TypeVar("T")
-_NOTHING = object()
 
 
 class Entry:
@@ -28,7 +29,7 @@ class Entry:
     def __init__(self, layers: tuple[State, ...]) -> None:
         self._layers = layers
         self._permits: list[tuple[State, Any]] = []
-        self._result: Any = None
+        self._result: Any = NO_RESULT
 
     def result(self, value: T) -> T:
         """Report what the guarded work returned; hands it back."""

@@ -28,6 +28,11 @@ class Cancellation:
         self._event.set()
 
     @property
+    def given_up(self) -> bool:
+        """Has the caller stopped waiting?"""
+        return self._event.is_set()
+
+    @property
     def requested(self) -> bool:
         """Is it time to stop?"""
         return self._event.is_set() or self.clock.monotonic() >= self.at

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any, TypeAlias
 
 from everkeel.errors import NotRetryable, RejectedError
-from everkeel.runtime.outcome import FAILURE, NO_EVIDENCE, SUCCESS, Verdict
+from everkeel.runtime.outcome import FAILURE, NO_EVIDENCE, NO_RESULT, SUCCESS, Verdict
 from everkeel.runtime.trouble import report
 
 ErrorPredicate: TypeAlias = Callable[[BaseException], bool]
@@ -115,9 +115,13 @@ class Classifier:
         except Exception as broken:
             return _broken_predicate(broken)
 
+    def knows(self, cls: type[BaseException]) -> bool:
+        """Is every error of this class a failure, whatever else it may say?"""
+        return issubclass(cls, self._plain) and not issubclass(cls, _SPECIAL)
+
     def of_result(self, value: object) -> Verdict:
         """SUCCESS, unless `on_result` calls this value a failure."""
-        if self.on_result is None:
+        if self.on_result is None or value is NO_RESULT:
             return SUCCESS
         try:
             return FAILURE if self.on_result(value) else SUCCESS

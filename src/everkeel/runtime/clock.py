@@ -30,6 +30,10 @@ def _draw() -> float:
     return _chance.random()
 
 
+def _from_monotonic(clock: Clock) -> int:
+    return round(clock.monotonic() * 1e9)
+
+
 class Clock:
     """Real time, and the seam by which it is replaced: subclass it and override what should differ.
 
@@ -42,6 +46,9 @@ class Clock:
     monotonic: Callable[[], float] = staticmethod(_time.monotonic)
     """Seconds from an arbitrary start, never running backwards."""
 
+    monotonic_ns: Callable[[], int] = staticmethod(_time.monotonic_ns)
+    """The same in whole nanoseconds. A subclass that overrides `monotonic` alone gets this from it."""
+
     time: Callable[[], float] = staticmethod(_time.time)
     """Seconds since 1970, for showing to people and other machines; no decision depends on it."""
 
@@ -50,6 +57,11 @@ class Clock:
 
     sleep: Callable[[float], None] = staticmethod(_time.sleep)
     """Block this thread for so many seconds."""
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if "monotonic" in cls.__dict__ and "monotonic_ns" not in cls.__dict__:
+            cls.monotonic_ns = _from_monotonic  # type: ignore[assignment]  # a method, in place of a function
 
     async def asleep(self, seconds: float) -> None:
         """Suspend this task for so many seconds."""
@@ -93,11 +105,12 @@ class _ContextClock(Clock):
                 return
             if self._users:
                 self.monotonic = lambda: self._here().monotonic()
+                self.monotonic_ns = lambda: self._here().monotonic_ns()
                 self.time = lambda: self._here().time()
                 self.random = lambda: self._here().random()
                 self.sleep = lambda seconds: self._here().sleep(seconds)
             else:
-                for name in ("monotonic", "time", "random", "sleep"):
+                for name in ("monotonic", "monotonic_ns", "time", "random", "sleep"):
                     delattr(self, name)
         for act in self.on_change:
             act()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from everkeel.errors import TimeoutExceededError, WorkersExhaustedError
+from everkeel.errors import RejectedError, TimeoutExceededError, WorkersExhaustedError
 from everkeel.runtime.cancellation import CURRENT, Cancellation
 from everkeel.runtime.deadline import AMBIENT, Deadline
 from everkeel.runtime.workers import Job, start
@@ -74,6 +74,21 @@ async def call_within(
     return result
 
 
+def exhausted(policy: AnyPolicy, abandoned: int) -> WorkersExhaustedError:
+    """Count and tell that a call is refused because so many were abandoned; the error for its caller."""
+    next(policy.rejections)
+    error = WorkersExhaustedError(policy.name, None, abandoned)
+    if policy.heard():
+        from everkeel.events import CallRejected
+
+        policy.emit(CallRejected(policy=policy.name, policy_type=policy.type, error=error))
+    return error
+
+
+GAVE_UP = (TimeoutExceededError, RejectedError)
+"""What a body raises that noticed by itself that its time is up: a check, a waking sleep, a wait that a deadline ends."""
+
+
 class SyncBounds:
     """Sync calls with an end, for one policy: it knows how many of them were abandoned and still run."""
 
@@ -123,8 +138,8 @@ class SyncBounds:
     ) -> Any:
         try:
             result = fn(*args, **kwargs)
-        except TimeoutExceededError as error:
-            if cancellation.requested:  # raised by a check or a waking sleep inside: make it ours
+        except GAVE_UP as error:
+            if cancellation.requested:
                 raise expire() from error
             raise
         if cancellation.requested:
@@ -143,8 +158,7 @@ class SyncBounds:
     ) -> Any:
         policy = self.policy
         if self._abandoned >= most_abandoned:
-            next(policy.rejections)
-            raise WorkersExhaustedError(policy.name, None, self._abandoned)
+            raise exhausted(policy, self._abandoned)
         job = Job(fn, args, kwargs)
         start(job)
         try:
@@ -157,6 +171,8 @@ class SyncBounds:
         error, job.error = job.error, None
         if error is not None:
             try:
+                if cancellation.requested and isinstance(error, GAVE_UP):
+                    raise expire() from error  # it ended in the moment in which we stop waiting for it
                 raise error
             finally:
                 del error  # no cycle through this frame

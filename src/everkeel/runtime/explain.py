@@ -127,7 +127,12 @@ def _own(error: BaseException) -> Decision | None:
 
 
 def _words(name: str) -> str:
-    known = {"CircuitOpen": "circuit_breaker", "BulkheadFull": "bulkhead", "WorkersExhausted": "timeout"}
+    known = {
+        "CircuitOpen": "circuit_breaker",
+        "BulkheadFull": "bulkhead",
+        "RateLimited": "rate_limit",
+        "WorkersExhausted": "timeout",
+    }
     return known.get(name, name)
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import AsyncGenerator, Callable, Generator, Hashable
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from everkeel.errors import ConfigError
@@ -32,7 +34,7 @@ class Keyed(State):
     a limit is safe, while dropping somebody's state would let them start over.
     """
 
-    __slots__ = ("_like", "_retired", "_warned", "cap", "key", "make", "overflow", "policy", "states")
+    __slots__ = ("_like", "_making", "_retired", "_warned", "cap", "key", "make", "overflow", "policy", "states")
     word = "keyed"
 
     def __init__(self, policy: AnyPolicy, make: Callable[[Any], State], key: Callable[..., Hashable], cap: int) -> None:
@@ -42,6 +44,7 @@ class Keyed(State):
         self._like: State | None = None
         self._retired = 0  # successes of states that were forgotten
         self._warned = False
+        self._making = threading.Lock()
 
     def of(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> State:
         """The state for a call with these arguments."""
@@ -55,37 +58,40 @@ class Keyed(State):
             raise ConfigError(
                 self.policy.label, "key", "must return something hashable, such as a string", repr(key)
             ) from None
-        if state is None:
-            if len(self.states) >= self.cap and not self._make_room():
-                return self._overflow()
-            # Two threads may both get here with one key; setdefault lets one of their states win.
-            state = self.states.setdefault(key, self.make(key))
-        return state
+        return self._make(key) if state is None else state
+
+    def _make(self, key: Hashable) -> State:
+        # One at a time: a key that is moved to the end of the queue is missing for a moment, and whoever misses it
+        # then must not get a new state in its place.
+        with self._making:
+            state = self.states.get(key)
+            if state is not None:
+                return state
+            if len(self.states) < self.cap or self._make_room():
+                state = self.states[key] = self.make(key)
+                return state
+            if self.overflow is None:
+                self.overflow = self.make(None)
+        return self._overflowed(self.overflow)
 
     def _make_room(self) -> bool:
         """Look at a few of the oldest keys, drop what may be dropped, and let the others queue up again."""
         room = False
-        for _ in range(_LOOKS):
-            try:
-                key = next(iter(self.states))
-                state = self.states.pop(key)
-            except (StopIteration, KeyError, RuntimeError):  # another thread was at it in the same instant
-                break
+        for key in list(islice(self.states, _LOOKS)):
+            state = self.states.pop(key)
             if state.forgettable():
                 self._retired += state.successes()
                 room = True
             else:
-                self.states.setdefault(key, state)
+                self.states[key] = state
         return room
 
-    def _overflow(self) -> State:
+    def _overflowed(self, state: State) -> State:
         self.policy.counts.tick("overflow")
-        if self.overflow is None:
-            self.overflow = self.make(None)
         if not self._warned:
             self._warned = True
             warn("%s: %d keys are in use; further keys share one state", self.policy.label, self.cap)
-        return self.overflow
+        return state
 
     def everyone(self) -> list[State]:
         """Every state there is."""
@@ -132,6 +138,7 @@ class Keyed(State):
             state.adapt(old, new)
 
     def after_fork(self) -> None:
+        self._making = threading.Lock()
         for state in self.everyone():
             state.after_fork()
 
@@ -145,14 +152,14 @@ class Keyed(State):
 class KeyedShadow(Keyed):
     """Finds the state of a call's key, and only watches."""
 
-    __slots__ = ()
+    __slots__ = ("_keyed",)
 
     def __init__(self, keyed: Keyed) -> None:
         super().__init__(keyed.policy, keyed.make, keyed.key, keyed.cap)
-        self.states = keyed.states
+        self._keyed = keyed
 
     def at(self, key: Hashable) -> State:
-        return super().at(key).shadow()
+        return self._keyed.at(key).shadow()
 
     def fragment(self, kind: CallKind) -> str | None:
         return None

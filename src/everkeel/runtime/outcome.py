@@ -18,6 +18,10 @@ class Verdict(Enum):
 SUCCESS, FAILURE, NO_EVIDENCE = Verdict
 
 
+NO_RESULT: object = object()
+"""In place of the result of work that has none to judge: a block that reported nothing, a stream."""
+
+
 class Outcome:
     """How one attempt ended: with a `value`, or with an `error`. Handed to backoff functions, hooks and mappers.
 

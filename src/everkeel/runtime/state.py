@@ -24,6 +24,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
 
 from everkeel.errors import RejectedError
+from everkeel.runtime.outcome import NO_RESULT
 
 if TYPE_CHECKING:
     pass
@@ -127,7 +128,7 @@ class State:
         except BaseException as error:
             self.dropped(permit, error)
             raise
-        self.done(permit, None)
+        self.done(permit, NO_RESULT)
         return result
 
     async def astream(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> AsyncGenerator[Any, Any]:
@@ -146,7 +147,7 @@ class State:
         except BaseException as error:
             self.dropped(permit, error)
             raise
-        self.done(permit, None)
+        self.done(permit, NO_RESULT)
 
     # ------------------------------------------------------------------ the woven path
 

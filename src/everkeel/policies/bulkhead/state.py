@@ -247,7 +247,7 @@ class Places(State):
         self.attend()
 
     def forgettable(self) -> bool:
-        # A call that has found this state but not yet taken its token is missed: there may be one too many for a moment.
+        # A call that has found this state but not yet taken its token is missed: for a moment there may be one too many
         return len(self.tokens) == self.policy.config.limit and not self.attention
 
     def after_fork(self) -> None:

@@ -1,0 +1,53 @@
+"""How hard-pressed the protected service is, from how long it takes to answer; and what to ask rejected callers for."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+
+
+class Backpressure:
+    """A score from 0 to 1 over the last latencies. Pure: told each latency, answers the score.
+
+    The score is the greater of two: the share of calls slower than the baseline, and how far the mean is above the
+    least latency to be expected, in units of that latency times the sensitivity. The baseline drifts towards the
+    measured p95, a twentieth of the way with each call, except during an incident (score of one half or more): slowness
+    must not become the normal by lasting long.
+    """
+
+    __slots__ = ("_latencies", "_min_latency", "_sensitivity", "_sum", "baseline", "score")
+
+    def __init__(self, *, p95_baseline: float, min_latency: float, sensitivity: float, window: int) -> None:
+        self.baseline = p95_baseline
+        self._min_latency, self._sensitivity = min_latency, sensitivity
+        self._latencies: deque[float] = deque(maxlen=window)
+        self._sum = 0.0
+        self.score = 0.0
+
+    def record(self, latency: float) -> float:
+        """A call took so many seconds: the score now."""
+        latencies = self._latencies
+        if len(latencies) == latencies.maxlen:
+            self._sum -= latencies[0]
+        latencies.append(latency)
+        self._sum += latency
+        slow = sum(1 for one in latencies if one > self.baseline) / len(latencies)
+        gradient = (self._sum / len(latencies) - self._min_latency) / (self._min_latency * self._sensitivity)
+        self.score = min(1.0, max(0.0, slow, gradient))
+        if self.score < 0.5:
+            self.baseline = 0.95 * self.baseline + 0.05 * self._p95()
+        return self.score
+
+    def _p95(self) -> float:
+        ordered = sorted(self._latencies)
+        return ordered[min(len(ordered) - 1, int(0.95 * len(ordered)))]
+
+
+def backpressure_delay(score: float, min_delay: float, max_penalty: float, chance: Callable[[], float]) -> float:
+    """What to ask a rejected caller to wait: the more, the harder-pressed; spread out, so that not all come at once."""
+    return (min_delay + max_penalty * score) * (0.8 + 0.4 * chance())
+
+
+def utilization_delay(used_share: float, reset_after: float) -> float:
+    """The emptier the bucket, the nearer to the moment at which it is full again."""
+    return used_share * reset_after
