@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 from contextvars import ContextVar
+from typing import TYPE_CHECKING, TypeAlias
+
+if TYPE_CHECKING:
+    from everkeel.policies.retry.policy import Retry
 
 
 class Attempt:
@@ -29,7 +34,12 @@ class Attempt:
         return f"Attempt({self.number} of {self.total or 'any number'}, policy={self.policy!r})"
 
 
-CURRENT: ContextVar[Attempt | None] = ContextVar("everkeel.attempt", default=None)
+# A tuple, made for every attempt after the first, becomes an Attempt when somebody asks: that costs a fifth.
+Mark: TypeAlias = "tuple[Retry, int, int | None]"
+CURRENT: ContextVar[Mark | None] = ContextVar("everkeel.attempt", default=None)
+"""The retry, the number and the total of the attempt under way, from the second one on."""
+wanted = False
+"""Has anybody ever asked? Until then an attempt that follows at once is not marked, which would double its cost."""
 
 
 def current_attempt() -> Attempt | None:
@@ -41,4 +51,11 @@ def current_attempt() -> Attempt | None:
     >>> current_attempt() is None
     True
     """
-    return CURRENT.get()
+    global wanted
+    mark = CURRENT.get()
+    if not wanted:
+        from everkeel.policies.retry.nesting import mark_on_the_stack
+
+        wanted = True
+        mark = mark_on_the_stack(sys._getframe(1)) or mark
+    return None if mark is None else Attempt(mark[0].name, mark[1], mark[2])

@@ -86,6 +86,8 @@ class AttemptBlocks:
         self._entry = Entry(tuple(layer for layer in layers if layer is not self._state)).__enter__()
         if self._passes:
             return
+        if not self._async:
+            policy.may_guard("sync")
         if rules.attempt_timeout is not None and not self._async and rules.runs == "worker":
             raise TypeError(
                 f"{policy.label}: a sync block runs where it stands and cannot have an attempt_timeout in a worker; "
@@ -189,7 +191,7 @@ class AttemptBlocks:
                 else:
                     state.recovered(self._run)
                 return False
-            self._run = state.failed(self._run, None, value, self._limit)
+            self._run = state.decide(self._run, None, value, self._limit)
             self._done = self._run.over
             if self._done:
                 state.exhausted(self._run, None, value)
@@ -199,7 +201,7 @@ class AttemptBlocks:
             state.dropped(self._run, None)
             return False
         own = state._own_expiry(error) if isinstance(error, TimeoutExceededError) else None
-        self._run = state.failed(self._run, error, None, self._limit, own)
+        self._run = state.decide(self._run, error, None, self._limit, own)
         self._done = self._run.over
         if self._done and state.maps(self._run):
             state.exhausted(self._run, error, None)

@@ -6,11 +6,32 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
+from everkeel.policies.retry import attempt as marks
 from everkeel.policies.retry.budget import RetryBudget
 from everkeel.runtime.backoff import Backoff, Jitter, as_backoff, as_jitter, exponential
 from everkeel.runtime.classify import Classifier, ErrorMatch, Errors, ResultPredicate, as_errors
 from everkeel.runtime.settings import Choice, Converted, Count, Duration, Flag, Function, Instance, Settings, setting
 from everkeel.runtime.signature import kind_of
+
+_MOST_CLASSES = 100  # they may be made at run time, and are not kept alive without end
+
+
+class AtOnce(set[type[BaseException]]):
+    """Classes of errors, as far as seen, after which only the number of attempts decides whether another follows."""
+
+    __slots__ = ("_classifier",)
+
+    def __init__(self, classifier: Classifier | None) -> None:
+        """None: the settings give a delay, a budget, a hook or a time limit a say, so there are no such classes."""
+        super().__init__()
+        self._classifier = classifier
+
+    def learn(self, cls: type[BaseException]) -> None:
+        """Errors of this class may be such: take it in unless they can say when to come back, or are too many."""
+        if self._classifier is None or len(self) >= _MOST_CLASSES:
+            return
+        if self._classifier.knows(cls) and not hasattr(cls, "retry_after") and not hasattr(cls, "__getattr__"):
+            self.add(cls)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -45,6 +66,7 @@ class RetryConfig(Settings):
     bounded: bool = field(init=False, repr=False, compare=False)
     fixed_delay: float | None = field(init=False, repr=False, compare=False)
     """The delay, where neither the outcome nor chance has a say in it."""
+    at_once: AtOnce = field(init=False, repr=False, compare=False)
 
     def check_together(self) -> None:
         match = ErrorMatch(self.on, causes=self.causes)
@@ -56,3 +78,8 @@ class RetryConfig(Settings):
         # A share of no delay is no delay, so the words for jitter change nothing there; seconds are added to it.
         certain = self.jitter is None or (self.backoff.fixed == 0 and isinstance(self.jitter, str))
         object.__setattr__(self, "fixed_delay", self.backoff.fixed if certain else None)
+        others = self.budget is not None or self.before_retry is not None or self.nested != "each" or self.bounded
+        simple = self.fixed_delay == 0 and self.attempts is not None and not others
+        object.__setattr__(self, "at_once", AtOnce(self.classifier if simple else None))
+        if self.nested == "outermost":
+            marks.wanted = True

@@ -8,27 +8,35 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import timedelta
-from typing import Any
+from typing import Any, TypeAlias
 
 from everkeel.policies.retry.config import RetryConfig
 from everkeel.runtime.backoff import jittered
 from everkeel.runtime.outcome import Outcome
 
+History: TypeAlias = "tuple[type[BaseException] | None, tuple[Any, ...], float, History | None]"
+"""The class and the arguments of an attempt's error, the wait after it, and the same of the attempt before."""
+
 
 class Run:
     """One call and its attempts so far. After `failed`, either it is `over` for a `reason`, or `delay` is set."""
 
-    __slots__ = ("attempts", "before", "began", "delay", "error", "history", "outer", "over", "reason", "rules")
+    __slots__ = (
+        "attempts", "before", "began", "delay", "error", "history",
+        "marked", "outer", "over", "policy", "reason", "rules",
+    )  # fmt: skip
 
-    def __init__(self, began: float, rules: RetryConfig) -> None:
+    def __init__(self, began: float, rules: RetryConfig, policy: Any = None) -> None:
         self.attempts = 0
+        self.policy = policy  # whose it is, for whoever finds it on the stack; of no concern here
         self.rules = rules  # the plan of this call, which a reconfiguration under way does not change
         self.began = began  # the first failure: reading the clock before it would cost every success
         self.delay = 0.0
         self.over = False
         self.reason = ""
-        self.history: list[tuple[type[BaseException] | None, tuple[Any, ...], float]] = []
+        self.history: History | None = None
         self.outer: str | None = None  # the name of a retry around this one
+        self.marked = False  # is the context told which attempt is under way?
         self.before: Any = None  # the attempt that was current when this call began
         self.error: BaseException | None = None  # kept, without its frames, where a time limit may want to show it
 
@@ -64,6 +72,15 @@ class Run:
             return self.give_up("duration")
         self.delay = delay
         return None
+
+    def attempts_so_far(self) -> list[tuple[type[BaseException] | None, tuple[Any, ...], float]]:
+        """The class and the arguments of each attempt's error, and the wait after it, first attempt first."""
+        rows: list[tuple[type[BaseException] | None, tuple[Any, ...], float]] = []
+        link = self.history
+        while link is not None:
+            kind, args, delay, link = link
+            rows.append((kind, args, delay))
+        return rows[::-1]
 
     def give_up(self, reason: str) -> None:
         """No further attempt."""

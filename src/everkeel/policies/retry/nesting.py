@@ -12,7 +12,8 @@ from contextvars import ContextVar
 from types import CodeType, FrameType
 from typing import TYPE_CHECKING
 
-from everkeel.policies.retry.attempt import CURRENT
+from everkeel.policies.retry.attempt import Mark
+from everkeel.policies.retry.core import Run
 from everkeel.runtime.state import State
 from everkeel.runtime.weave import layers_of
 
@@ -25,10 +26,21 @@ BLOCK: ContextVar[str | None] = ContextVar("everkeel.retried_block", default=Non
 """The name of the retry whose block, `with attempt:`, this code is in: a block has no frame to be seen on the stack."""
 
 
-def marked_outer() -> str | None:
-    """The name of an outer retry that is past its first attempt, or a block."""
-    outer = CURRENT.get()
-    return BLOCK.get() if outer is None else outer.policy or "retry"
+def marked_outer(before: Mark | None) -> str | None:
+    """The name of an outer retry that is past its first attempt (`before` is its mark), or a block."""
+    return BLOCK.get() if before is None else before[0].name or "retry"
+
+
+def mark_on_the_stack(frame: FrameType | None) -> Mark | None:
+    """What the innermost retry past its first attempt, with a frame at or below `frame`, would have marked."""
+    for _ in range(_DEEPEST):
+        if frame is None:
+            return None
+        for run in reversed(frame.f_locals.values()):  # one woven function may hold several: the inner one comes later
+            if type(run) is Run:
+                return run.policy, run.attempts + 1, run.rules.attempts
+        frame = frame.f_back
+    return None
 
 
 def outer_on_the_stack(own: Retrying, frame: FrameType | None, drivers: frozenset[CodeType]) -> str | None:

@@ -81,7 +81,7 @@ def without_frames(error: BaseException) -> BaseException:
 def _attempts(run: Run) -> tuple[FailedAttempt, ...]:
     return tuple(
         FailedAttempt(number, None if kind is None else describe(kind, args), delay)
-        for number, (kind, args, delay) in enumerate(run.history, 1)
+        for number, (kind, args, delay) in enumerate(run.attempts_so_far(), 1)
     )
 
 

@@ -9,14 +9,16 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from everkeel.errors import ConfigError, RetryExhaustedError, TimeoutExceededError
+from everkeel.policies.retry import attempt as marks
 from everkeel.policies.retry import record
 from everkeel.policies.retry.attempt import CURRENT, Attempt
 from everkeel.policies.retry.config import RetryConfig
 from everkeel.policies.retry.core import Run
 from everkeel.policies.retry.nesting import marked_outer, outer_on_the_stack
+from everkeel.runtime import events as hub
 from everkeel.runtime.deadline import AMBIENT, Deadline
 from everkeel.runtime.expiry import SyncBounds, call_within
-from everkeel.runtime.outcome import Outcome, Verdict
+from everkeel.runtime.outcome import FAILURE, Outcome, Verdict
 from everkeel.runtime.state import CallKind, Shadow, State
 from everkeel.runtime.stream import Begun, abegin, begin, each, resume
 from everkeel.runtime.tally import read, tally
@@ -45,31 +47,61 @@ else:
             raise
         if run.delay:
             AWAIT sleep(run.delay)
-        retry.again(run)
+        if run.marked:
+            retry.again(run)
     if run is None:
         tick(ok)
     else:
         retry.recovered(run)"""
 
 
+_new = object.__new__
+
+
 class Retrying(State):
     """What the calls of one retry share: its counts. Each call has its own `Run`."""
 
-    __slots__ = ("__weakref__", "_bounds", "ok", "policy", "retries")
+    __slots__ = ("__weakref__", "_bounds", "ok", "policy", "recoveries", "retries")
     word = "retry"
     parts = ("ok",)
     policy: Retry
 
     def __init__(self, policy: Retry) -> None:
         self.policy = policy
-        self.ok, self.retries = tally(), tally()
+        self.ok, self.retries, self.recoveries = tally(), tally(), tally()
         self._bounds: SyncBounds | None = None
         if policy.config.budget is not None:
             policy.config.budget.watch(self)
 
     # ------------------------------------------------------------------ after an attempt
 
-    def failed(  # type: ignore[override]  # the permit of a retry is the run, which does not exist before a failure
+    def failed(self, run: Run | None, error: Exception) -> Run:  # type: ignore[override]  # a run is what `enter` lacks
+        """A woven attempt raised `error`: the run, saying what follows.
+
+        Where another attempt follows at once, and nobody else has a say in it or listens, `decide` would come to the
+        same decision in three times the time; it is asked about everything else.
+        """
+        policy = self.policy
+        if run is None:
+            run = _new(Run)  # written out, because calling an __init__ costs as much as all of this method
+            run.attempts, run.policy, run.rules, run.began = 0, policy, policy.config, policy.clock.monotonic()
+            run.delay, run.over, run.reason, run.history = 0.0, False, "", None
+            run.outer, run.marked, run.before, run.error = None, False, None, None
+        rules = run.rules
+        if (
+            type(error) in rules.at_once
+            and run.attempts + 1 < (rules.attempts or 0)
+            and rules is policy.config
+            and getattr(error, "retry_after", None) is None
+            and not (policy.subscriptions or hub.everywhere or marks.wanted)
+        ):
+            run.attempts += 1
+            run.history = (type(error), error.args, 0.0, run.history)
+            next(self.retries)
+            return run
+        return self.decide(run, error)
+
+    def decide(
         self,
         run: Run | None,
         error: Exception | None,
@@ -81,13 +113,13 @@ class Retrying(State):
         policy = self.policy
         clock = policy.clock
         if run is None:
-            run = Run(clock.monotonic(), policy.config)
-            run.before = CURRENT.get()
-        else:
-            CURRENT.set(run.before)
+            run = Run(clock.monotonic(), policy.config, policy)
         rules = run.rules
+        if not run.marked:
+            run.marked, run.before = True, CURRENT.get()
+            run.outer = marked_outer(run.before)
         if retryable is None:
-            retryable = error is None or policy.config.classifier.of_error(error) is Verdict.FAILURE
+            retryable = error is None or policy.config.classifier.of_error(error) is FAILURE
         if limit is None:
             limit = AMBIENT.get()
         try:
@@ -95,7 +127,6 @@ class Retrying(State):
         except Exception as broken:  # a backoff function of the user's
             report(f"{policy.label}: the backoff function raised; giving up", broken)
             run.give_up("not_retryable")
-        run.outer = marked_outer()
         if not run.over:
             if rules.nested == "outermost" and self._is_inside_another(run, sys._getframe(1)):
                 run.give_up("nested")
@@ -103,38 +134,42 @@ class Retrying(State):
                 run.give_up("budget")
         elif run.reason == "duration" and limit is AMBIENT.get():
             run.reason = "deadline"
+        CURRENT.set(run.before)
         if run.over:
             record.gave_up(policy, run, error, value)
             return run
         if error is None:
-            run.history.append((None, (), run.delay))
+            run.history = (None, (), run.delay, run.history)
         else:
-            run.history.append((type(error), error.args, run.delay))
+            run.history = (type(error), error.args, run.delay, run.history)
+            rules.at_once.learn(type(error))
         next(self.retries)
-        if policy.heard():
+        if policy.subscriptions or hub.everywhere:
+            marks.wanted = True  # events tell of retries around: from now on all of them are marked
             record.retrying(policy, run, error, value)
         if rules.before_retry is not None and not rules.awaits_hook:
             self._before_retry(run, error)
         if error is not None and (rules.bounded or rules.awaits_hook or limit is not None):
-            run.error = error.with_traceback(None)  # last: hooks and listeners may want to see where it came from
+            run.error = record.without_frames(error)  # last: hooks and listeners may want to see where it came from
         return run
 
     def again(self, run: Run) -> None:
         """Another attempt begins: mark the context, so that the operation can read which one it is."""
-        CURRENT.set(Attempt(self.policy.name, run.attempts + 1, run.rules.attempts))
+        CURRENT.set((self.policy, run.attempts + 1, run.rules.attempts))
 
     def recovered(self, run: Run) -> None:
         """An attempt after the first succeeded."""
-        CURRENT.set(run.before)
+        if run.marked:
+            CURRENT.set(run.before)
         next(self.ok)
+        next(self.recoveries)
         policy = self.policy
-        policy.counts.tick("recovered")
-        if policy.heard():
+        if policy.subscriptions or hub.everywhere:
             record.succeeded(policy, run)
 
     def dropped(self, permit: Run | None, error: BaseException | None) -> None:
         """Cancelled or interrupted: no attempt follows, nothing is counted."""
-        if permit is not None:
+        if permit is not None and permit.marked:
             CURRENT.set(permit.before)
 
     def _is_inside_another(self, run: Run, frame: FrameType) -> bool:
@@ -210,7 +245,7 @@ class Retrying(State):
         policy.counts.tick(f"gave_up_{reason}")
         error = TimeoutExceededError(policy.name, limit.length, "retry" if own else "deadline")
         if run is not None:
-            CURRENT.set(run.before)
+            self.dropped(run, None)
             error.__context__ = run.error
         attempts = (0 if run is None else run.attempts) + begun
         record.cut_short(policy, run, attempts, error, reason)
@@ -232,6 +267,8 @@ class Retrying(State):
 
     def call(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
         rules, sleep = self.policy.config, self.policy.clock.sleep
+        if rules.awaits_hook:
+            self.policy.may_guard("sync")
         limit = self._limit() if rules.bounded or rules.attempts is None or AMBIENT.get() is not None else None
         if rules.bounded:
             fn = partial(self._bounded_attempt, limit, fn)
@@ -244,7 +281,7 @@ class Retrying(State):
             except _CallExpired:
                 expired = True
             except Exception as error:
-                run = self.failed(run, error, None, limit, self._own_expiry(error))
+                run = self.decide(run, error, None, limit, self._own_expiry(error))
                 if run.over:
                     if not self.maps(run):
                         raise
@@ -255,7 +292,7 @@ class Retrying(State):
             else:
                 if self.accepts(result):
                     break
-                run = self.failed(run, None, result, limit)
+                run = self.decide(run, None, result, limit)
                 if run.over:
                     return self.exhausted(run, None, result)
                 del result
@@ -286,7 +323,7 @@ class Retrying(State):
             except _CallExpired:
                 expired = True
             except Exception as error:
-                run = self.failed(run, error, None, limit, self._own_expiry(error))
+                run = self.decide(run, error, None, limit, self._own_expiry(error))
                 if run.over:
                     if not self.maps(run):
                         raise
@@ -297,7 +334,7 @@ class Retrying(State):
             else:
                 if self.accepts(result):
                     break
-                run = self.failed(run, None, result, limit)
+                run = self.decide(run, None, result, limit)
                 if run.over:
                     return self.exhausted(run, None, result)
                 del result
@@ -406,7 +443,7 @@ class Retrying(State):
         counts = self.policy.counts.read()
         return {
             "retries": read(self.retries),
-            "recovered": counts.get("recovered", 0),
+            "recovered": read(self.recoveries),
             "gave_up": {name[8:]: n for name, n in counts.items() if name.startswith("gave_up_")},
             "attempt_expired": counts.get("attempt_expired", 0),
             "abandoned": 0 if self._bounds is None else self._bounds.abandoned,
@@ -458,4 +495,4 @@ class WouldRetry(Shadow):
             policy.would("retry", error)
 
 
-DRIVERS = frozenset({Retrying.call.__code__, Retrying.acall.__code__})
+DRIVERS = frozenset({Retrying.call.__code__, Retrying.acall.__code__, Retrying.failed.__code__})
