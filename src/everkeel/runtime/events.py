@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, overload
 
 from everkeel.runtime.trouble import report
 
 if TYPE_CHECKING:
     from everkeel.events import Event
 
+E = TypeVar("E", bound="Event")
 Listener: TypeAlias = "Callable[[Event], object]"
 
 
@@ -57,7 +58,11 @@ on_everywhere_changed: list[Callable[[], object]] = []
 _changing = threading.Lock()  # held for the swap of a tuple, so that two at once do not lose one
 
 
-def subscribe(listener: Listener, *types: type[Event]) -> Subscription:
+@overload
+def subscribe(listener: Listener) -> Subscription: ...
+@overload
+def subscribe(listener: Callable[[E], object], event_type: type[E], /, *types: type[E]) -> Subscription: ...
+def subscribe(listener: Callable[[Any], object], *types: type[Event]) -> Subscription:
     """Hear the events of every policy: all of them, or those of the given types.
 
     A listener runs in the caller's thread or task, so it must be quick. Listening for `Succeeded`, or for everything,

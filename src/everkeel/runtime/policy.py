@@ -11,7 +11,20 @@ import threading
 import weakref
 from collections.abc import Awaitable, Callable, Hashable, Sequence
 from types import CoroutineType
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, NoReturn, ParamSpec, Self, TypeAlias, TypedDict, TypeVar, cast
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    ClassVar,
+    Generic,
+    NoReturn,
+    ParamSpec,
+    Self,
+    TypeAlias,
+    TypedDict,
+    TypeVar,
+    cast,
+    overload,
+)
 
 from everkeel.errors import ConfigError
 from everkeel.runtime import block, settings, switch
@@ -34,6 +47,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 C = TypeVar("C", bound=Settings)
 EventType: TypeAlias = "type[Event]"
+TypeOf: TypeAlias = "type[hub.E]"  # a policy has a `type` of its own, which hides the builtin
 
 living: weakref.WeakSet[AnyPolicy] = weakref.WeakSet()
 """Every policy there is, named or not."""
@@ -291,7 +305,13 @@ class Policy(Generic[C]):
 
     # ------------------------------------------------------------------ being watched
 
-    def subscribe(self, listener: hub.Listener, *types: EventType) -> hub.Subscription:
+    @overload
+    def subscribe(self, listener: hub.Listener) -> hub.Subscription: ...
+    @overload
+    def subscribe(
+        self, listener: Callable[[hub.E], object], event_type: TypeOf[hub.E], /, *types: TypeOf[hub.E]
+    ) -> hub.Subscription: ...
+    def subscribe(self, listener: Callable[[Any], object], *types: EventType) -> hub.Subscription:
         """Hear this policy's events: all, or those of the given types. Answers a subscription to cancel."""
         subscription = hub.Subscription(listener, types, self._unsubscribe)
         with _changing:
