@@ -46,6 +46,13 @@ class Closed:
             window.slow(successes)
         return self.verdict(rules)
 
+    def recall(self, successes: int, failed: list[int], slow: list[int], streak: int) -> None:
+        """Take over what was saved."""
+        for _ in range(successes):
+            next(self.tally)
+        if failed or slow or streak:
+            self._window().recall(successes, failed, slow, streak)
+
     def _window(self) -> CountWindow | TimeWindow:
         if self.window is None:
             self.window = CountWindow()
@@ -78,6 +85,16 @@ class Closed:
         calls = read(self.tally) if self.window is None else self.window.calls(rules.window, read(self.tally))
         return rules.failure_rate is None or calls >= rules.minimum_calls
 
+    def blameless(self, rules: CircuitBreakerConfig, now: float) -> bool:
+        """Is there nothing in it that could help to open it?"""
+        failure_rate, slow_rate, _ = self.rates(rules, now)
+        in_a_row = rules.consecutive is not None and self.streak() > 0  # may be older than a time window
+        return failure_rate == 0 and slow_rate == 0 and not in_a_row
+
+    def streak(self) -> int:
+        """How many calls in a row failed, up to now."""
+        return 0 if self.window is None else self.window.streak(read(self.tally))
+
     def rates(self, rules: CircuitBreakerConfig, now: float) -> tuple[float, float, int]:
         """The shares of failed and of slow calls, and how many calls that is over."""
         successes = read(self.tally)
@@ -104,13 +121,14 @@ class Pinned(Closed):
 class Open:
     """Nobody passes before `until`."""
 
-    __slots__ = ("calls", "opened", "rate", "reason", "until")
+    __slots__ = ("calls", "opened", "rate", "reason", "since", "until")
     name = "open"
 
     def __init__(self, rate: float | None, calls: int, reason: str | None) -> None:
         self.rate, self.calls, self.reason = rate, calls, reason
         self.opened = 1
         self.until = inf
+        self.since: float | None = None  # when it opened, where how long it rests has yet to be asked
 
 
 class HalfOpen:
@@ -178,3 +196,10 @@ class HalfOpen:
 
 
 Phase: TypeAlias = Closed | Open | HalfOpen
+
+
+def opening_before(phase: Phase) -> Open | None:
+    """The opening that a half-open stay after `phase` belongs to, with which a backoff goes on counting."""
+    if isinstance(phase, HalfOpen):
+        return phase.before
+    return phase if isinstance(phase, Open) else None

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 from everkeel.errors import CircuitOpenError
 from everkeel.policies.circuit_breaker import saved
 from everkeel.policies.circuit_breaker.config import CircuitBreakerConfig
-from everkeel.policies.circuit_breaker.core import Closed, HalfOpen, Open, Phase, Pinned
+from everkeel.policies.circuit_breaker.core import Closed, HalfOpen, Open, Phase, Pinned, opening_before
 from everkeel.policies.circuit_breaker.state import Circuit
 from everkeel.runtime.backoff import Backoff
 from everkeel.runtime.classify import Errors, ResultPredicate
-from everkeel.runtime.clock import Clock
+from everkeel.runtime.clock import DEFAULT, Clock
 from everkeel.runtime.keyed import Keyed
 from everkeel.runtime.outcome import Verdict
 from everkeel.runtime.policy import Policy, Snapshot
@@ -39,16 +39,14 @@ class CircuitBreakerSnapshot(Snapshot):
 class Isolation:
     """Holds a circuit open until it is released; several may hold one, and it stays open until the last lets go."""
 
-    __slots__ = ("_circuit", "_held", "_policy")
+    __slots__ = ("_policy", "circuit", "held")
 
     def __init__(self, policy: CircuitBreaker, circuit: Circuit) -> None:
-        self._policy, self._circuit, self._held = policy, circuit, True
+        self._policy, self.circuit, self.held = policy, circuit, True
 
     def release(self) -> None:
         """Let go; a second time does nothing. After the last release a few probes find out whether all is well."""
-        if self._held:
-            self._held = False
-            self._policy.released(self._circuit)
+        self._policy.released(self)
 
     def __enter__(self) -> Isolation:
         return self
@@ -69,8 +67,8 @@ class CircuitBreaker(Policy[CircuitBreakerConfig]):
         self.transitions: Counter[str] = Counter()
         self._held: Counter[Circuit] = Counter()
         self._waiters: list[asyncio.Future[None]] = []
-        super().__init__(name, config, clock=clock, **rest)
-        self.born = self.clock.monotonic()
+        self.born = (clock or DEFAULT).monotonic()
+        super().__init__(name, config, clock=clock, **rest)  # whoever hears of it may look at it at once
 
     def make_state(self, key: Hashable = None) -> Circuit:
         return Circuit(self, key)
@@ -82,21 +80,19 @@ class CircuitBreaker(Policy[CircuitBreakerConfig]):
 
     def force_open(self, *, key: Hashable = None) -> None:
         """Reject every call until told otherwise: the dependency is known to be down, or must be spared."""
-        self._force(key, Open(None, 0, "forced"))
+        self._force(key, lambda phase: Open(None, 0, "forced"))
 
     def force_closed(self, *, key: Hashable = None) -> None:
         """Let every call pass until told otherwise, whatever happens to it."""
-        self._force(key, Pinned(self.config, self.clock.monotonic()))
+        self._force(key, lambda phase: Pinned(self.config, self.clock.monotonic()))
 
     def half_open(self, *, key: Hashable = None) -> None:
         """Let the probes find out now."""
-        before = self._circuit(key).phase
-        self._force(key, HalfOpen(self.config, self.clock.monotonic(), before if isinstance(before, Open) else None))
+        self._force(key, lambda phase: HalfOpen(self.config, self.clock.monotonic(), opening_before(phase)))
 
     def reset(self, *, key: Hashable = None) -> None:
         """Close the circuit and forget what it saw."""
-        circuit = self._free(key)
-        circuit.change(Closed(self.config, self.clock.monotonic()))
+        self._change(key, lambda phase: Closed(self.config, self.clock.monotonic()))
         if self.heard():
             from everkeel.events import CircuitReset
 
@@ -112,32 +108,43 @@ class CircuitBreaker(Policy[CircuitBreakerConfig]):
         'open'
         """
         circuit = self._circuit(key)
-        with self.lock:
+
+        def hold(phase: Phase) -> Phase:
             self._held[circuit] += 1
-            first = self._held[circuit] == 1
-        if first:
-            circuit.change(Open(None, 0, "isolated"))
+            return Open(None, 0, "isolated") if self._held[circuit] == 1 else phase
+
+        circuit.change(hold)
         return Isolation(self, circuit)
 
-    def released(self, circuit: Circuit) -> None:
-        """One holder of an isolated circuit let go."""
-        with self.lock:
+    def released(self, isolation: Isolation) -> None:
+        """A holder of an isolated circuit let go."""
+        circuit = isolation.circuit
+
+        def let_go(phase: Phase) -> Phase:
+            if not isolation.held:
+                return phase
+            isolation.held = False
             self._held[circuit] -= 1
-            last = self._held[circuit] <= 0
-            if last:
-                del self._held[circuit]
-        if last:
-            circuit.change(HalfOpen(self.config, self.clock.monotonic(), None))
+            if self._held[circuit] > 0:
+                return phase
+            del self._held[circuit]
+            return HalfOpen(self.config, self.clock.monotonic(), opening_before(phase))
 
-    def _free(self, key: Hashable) -> Circuit:
+        circuit.change(let_go)
+
+    def _change(self, key: Hashable, make: Callable[[Phase], Phase]) -> Phase:
         circuit = self._circuit(key)
-        holders = self._held.get(circuit, 0)
-        if holders:
-            raise RuntimeError(f"{self.label} is isolated by {holders}; it changes when the last of them releases it")
-        return circuit
 
-    def _force(self, key: Hashable, phase: Phase) -> None:
-        self._free(key).change(phase)
+        def unless_held(phase: Phase) -> Phase:
+            holders = self._held.get(circuit, 0)
+            if holders:
+                raise RuntimeError(f"{self.label} is isolated by {holders}; it changes when the last releases it")
+            return make(phase)
+
+        return circuit.change(unless_held)
+
+    def _force(self, key: Hashable, make: Callable[[Phase], Phase]) -> None:
+        phase = self._change(key, make)
         if self.heard():
             from everkeel.events import CircuitForced
 
@@ -149,21 +156,25 @@ class CircuitBreaker(Policy[CircuitBreakerConfig]):
 
         while self._circuit(key).phase.name != "closed":
             waiter: asyncio.Future[None] = self.clock.future(get_running_loop())
-            self._waiters.append(waiter)
+            with self.lock:
+                self._waiters.append(waiter)
             try:
                 if self._circuit(key).phase.name != "closed":  # it may have closed before we were on the list
                     await waiter
             finally:
-                if waiter in self._waiters:
-                    self._waiters.remove(waiter)
+                with self.lock:
+                    if waiter in self._waiters:
+                        self._waiters.remove(waiter)
 
     def wake_waiters(self) -> None:
         """A circuit closed."""
-        waiters, self._waiters = self._waiters, []
+        with self.lock:
+            waiters, self._waiters = self._waiters, []
         for waiter in waiters:
-            loop = waiter.get_loop()
-            if not loop.is_closed():
-                loop.call_soon_threadsafe(_wake, waiter)
+            try:
+                waiter.get_loop().call_soon_threadsafe(_wake, waiter)
+            except RuntimeError:  # its loop is closed, and it with it
+                pass
 
     # ------------------------------------------------------------------ saved state
 
@@ -183,7 +194,11 @@ class CircuitBreaker(Policy[CircuitBreakerConfig]):
 
     def restore_state(self, data: dict[str, Any], *, key: Hashable = None) -> None:
         """Take over what `save_state` returned; the time that passed in between counts."""
-        saved.restore(self._free(key), data)
+        circuit = self._circuit(key)
+        phase, opened = saved.read_phase(circuit, data)
+        self._change(key, lambda _: phase)
+        if not isinstance(phase, Closed):
+            phase.opened = opened
 
     # ------------------------------------------------------------------ being watched
 
@@ -197,6 +212,10 @@ class CircuitBreaker(Policy[CircuitBreakerConfig]):
         self.transitions.clear()
         self._held.clear()
         super().start_over()
+
+    def after_fork(self) -> None:
+        super().after_fork()
+        self._waiters = []  # the tasks of the parent wait in the parent
 
     def judge(self, error: BaseException) -> Verdict:
         return self.config.classifier.of_error(error)

@@ -7,19 +7,23 @@ the hot path needs no second case. A late success ticks a tally that nobody read
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from math import inf
 from typing import TYPE_CHECKING, Any
 
+from everkeel.errors import CircuitOpenError, NotRetryable, RejectedError
 from everkeel.policies.circuit_breaker.core import Closed, HalfOpen, Open, Phase
 from everkeel.runtime import events as hub
 from everkeel.runtime.outcome import Verdict
 from everkeel.runtime.state import CallKind, State
 from everkeel.runtime.tally import Tally, read
+from everkeel.runtime.trouble import report
 
 if TYPE_CHECKING:
     from everkeel.policies.circuit_breaker.config import CircuitBreakerConfig
     from everkeel.policies.circuit_breaker.policy import CircuitBreaker
+
+_REST = 30.0  # how long it stays open until a function as open_for has answered, or when it cannot
 
 _GATE = """\
 permit = circuit.quick
@@ -70,24 +74,40 @@ class Circuit(State):
     # ------------------------------------------------------------------ the permit protocol
 
     def enter(self) -> Any:
-        if self.quick is not None:
-            return self.quick
+        permit = self.quick  # looked at once: it may be gone a moment later
+        if permit is not None:
+            return permit
         policy, phase = self.policy, self.phase
         rules = policy.config
         now = policy.clock.monotonic()
         if isinstance(phase, Closed):
             return Passage(self, phase, now)
+        # The error is made in the `raise`: a frame that names it would be kept alive by it, and the other way round.
         if type(phase) is Open and now < phase.until:  # no lock to say no
             next(policy.rejections)
-            error = rules.open_error(
+            if policy.subscriptions or hub.everywhere:
+                raise self._told(self._rejection(phase, now))
+            raise rules.open_error(
                 policy.name, None if phase.until == inf else phase.until - now, phase.rate, phase.calls, phase.reason
             )
-            if policy.subscriptions or hub.everywhere:
-                self._tell_rejected(error)
-            raise error
-        return self._enter_under_lock(rules, now)
+        passage, phase = self._admit(rules, now)
+        if passage is None:
+            next(policy.rejections)
+            raise self._told(self._rejection(phase, now))
+        return passage
 
-    def _enter_under_lock(self, rules: CircuitBreakerConfig, now: float) -> Any:
+    def try_enter(self) -> Any:
+        permit = self.quick
+        if permit is not None:
+            return permit
+        now = self.policy.clock.monotonic()
+        passage, phase = self._admit(self.policy.config, now)
+        if passage is None:
+            raise self._rejection(phase, now)  # neither counted nor told: nobody is rejected
+        return passage
+
+    def _admit(self, rules: CircuitBreakerConfig, now: float) -> tuple[Passage | None, Phase]:
+        """A permit if there is one to have, and the phase that says so."""
         changes: list[tuple[Phase, Phase]] = []
         permit: Passage | None = None
         with self.policy.lock:
@@ -102,15 +122,9 @@ class Circuit(State):
                 probe = Passage(self, phase, now)
                 permit = probe if phase.admit(rules, now, probe) else None
         self._tell(changes)
-        if permit is not None:
-            return permit
-        next(self.policy.rejections)
-        error = self._rejection(phase, now)
-        if self.policy.heard():
-            self._tell_rejected(error)
-        raise error
+        return permit, phase
 
-    def _rejection(self, phase: Phase, now: float) -> Exception:
+    def _rejection(self, phase: Phase, now: float) -> CircuitOpenError:
         policy = self.policy
         if isinstance(phase, HalfOpen):
             before = phase.before or Open(None, 0, None)
@@ -129,15 +143,17 @@ class Circuit(State):
             next(permit)
 
     def failed(self, permit: Any, error: Exception) -> None:
-        policy = self.policy
-        verdict = policy.config.classifier.of_error(error)
+        rules = self.policy.config
+        verdict = rules.classifier.of_error(error)
         if verdict is Verdict.FAILURE:
             self._record_failure(permit)
-            return
-        policy.counts.tick("ignored")
-        if verdict is Verdict.SUCCESS or policy.config.ignored == "success":
+        elif verdict is Verdict.SUCCESS or (
+            rules.ignored == "success"
+            and (rules.rejections == "failure" or not isinstance(error, RejectedError | NotRetryable))
+        ):
             next(permit)  # the dependency answered, and not in a way that counts as a failure: a sign of life
         else:
+            self.policy.counts.tick("ignored")
             self.dropped(permit, error)
 
     def dropped(self, permit: Any, error: BaseException) -> None:
@@ -158,8 +174,7 @@ class Circuit(State):
             if isinstance(phase, Closed):
                 self._become(phase.success(rules, now, slow=slow), now, changes)
             elif type(phase) is HalfOpen:
-                if not slow:
-                    policy.past_successes += 1
+                policy.past_successes += 1
                 end = phase.failure if slow else phase.success
                 self._become(end(rules, now, passage), now, changes)
             self._look_again(self.phase)
@@ -196,14 +211,16 @@ class Circuit(State):
         if isinstance(phase, Open):
             phase.opened = old.opened + 1  # a manual transition advances a backoff like an automatic one
             if phase.until == inf and phase.reason not in ("forced", "isolated"):
-                phase.until = now + self.policy.config.open_for.delay(phase.opened)
+                rest = self.policy.config.open_for.fixed
+                phase.since = now if rest is None else None
+                phase.until = now + (_REST if rest is None else rest)
         if isinstance(old, Closed):
             self.policy.past_successes += read(old.tally)
         self.policy.spent(old.name, phase.name, now - (self.policy.born if self._since is None else self._since))
         self._since = now
         self.quick = None
         self.phase = phase
-        self._look_again(phase)
+        self._look_afresh(phase)
         changes.append((old, phase))
         return phase
 
@@ -211,12 +228,20 @@ class Circuit(State):
         if isinstance(phase, Closed):
             self.quick = phase.tally if phase.may_be_quick(self.policy.config) else None
 
-    def change(self, phase: Phase) -> None:
-        """Change by hand."""
+    def _look_afresh(self, phase: Phase) -> None:
+        """Look again where no result was just judged: old evidence may meet new rules, and then a success opens it."""
+        if isinstance(phase, Closed) and phase.verdict(self.policy.config) is not None:
+            self.quick = None
+        else:
+            self._look_again(phase)
+
+    def change(self, decide: Callable[[Phase], Phase]) -> Phase:
+        """Change by hand. `decide` is asked under the lock, so that nothing comes between its look and the change."""
         changes: list[tuple[Phase, Phase]] = []
         with self.policy.lock:
-            self._become(phase, self.policy.clock.monotonic(), changes)
+            phase = self._become(decide(self.phase), self.policy.clock.monotonic(), changes)
         self._tell(changes)
+        return phase
 
     def adapt(self, old: CircuitBreakerConfig, new: CircuitBreakerConfig) -> None:
         with self.policy.lock:
@@ -227,7 +252,7 @@ class Circuit(State):
                     self.policy.past_successes += read(phase.tally)
                     self.quick = None
                     self.phase = phase = type(phase)(new, self.policy.clock.monotonic())
-                self._look_again(phase)
+                self._look_afresh(phase)
 
     # ------------------------------------------------------------------ telling, never under the lock
 
@@ -235,8 +260,17 @@ class Circuit(State):
         for _, phase in changes:
             if isinstance(phase, Closed):
                 self.policy.wake_waiters()
+            elif isinstance(phase, Open) and phase.since is not None:
+                self._ask_how_long(phase, phase.since)
             if self.policy.heard():
                 self._announce(phase)
+
+    def _ask_how_long(self, phase: Open, since: float) -> None:
+        """How long it rests may be a function of the user's: it must neither run under the lock nor harm the call."""
+        try:
+            phase.until = since + self.policy.config.open_for.delay(phase.opened)
+        except Exception as error:
+            report(f"{self.policy.label}: open_for raised; it stays open for {_REST:g} s", error)
 
     def _announce(self, phase: Phase) -> None:
         from everkeel.events import CircuitClosed, CircuitHalfOpened, CircuitOpened
@@ -258,11 +292,14 @@ class Circuit(State):
             kind = CircuitClosed if isinstance(phase, Closed) else CircuitHalfOpened
             policy.emit(kind(policy=policy.name, policy_type=policy.type, key=self.key))
 
-    def _tell_rejected(self, error: BaseException) -> None:
-        from everkeel.events import CallRejected
-
+    def _told(self, error: CircuitOpenError) -> CircuitOpenError:
+        """The error, of which everybody who listens has been told."""
         policy = self.policy
-        policy.emit(CallRejected(policy=policy.name, policy_type=policy.type, error=error, key=self.key))
+        if policy.heard():
+            from everkeel.events import CallRejected
+
+            policy.emit(CallRejected(policy=policy.name, policy_type=policy.type, error=error, key=self.key))
+        return error
 
     # ------------------------------------------------------------------ the woven path
 
@@ -275,8 +312,12 @@ class Circuit(State):
     # ------------------------------------------------------------------ being watched
 
     def forgettable(self) -> bool:
-        phase = self.phase
-        return isinstance(phase, Closed) and not phase.pinned and phase.rates(self.policy.config, self._now())[0] == 0
+        # What it saw go well is forgotten too: the key then opens as soon as a new one would.
+        with self.policy.lock:
+            phase = self.phase
+            if not isinstance(phase, Closed) or phase.pinned:
+                return False
+            return phase.blameless(self.policy.config, self._now())
 
     def after_fork(self) -> None:
         phase = self.phase

@@ -14,12 +14,13 @@ SLICES = 10
 class CountWindow:
     """The last `size` calls."""
 
-    __slots__ = ("_failed", "_failures", "_slow", "_streak", "_streak_at")
+    __slots__ = ("_failed", "_failures", "_forgotten", "_slow", "_streak", "_streak_at")
 
     def __init__(self) -> None:
         self._failures = 0
         self._failed: deque[int] = deque()  # the positions of failed calls, counted from the start
         self._slow: deque[int] = deque()
+        self._forgotten = 0  # the last position dropped: of calls up to there it is no longer known how they ended
         self._streak, self._streak_at = 0, -1
 
     def roll(self, successes: int, now: float) -> None:
@@ -42,8 +43,8 @@ class CountWindow:
         return self._streak if self._streak_at == successes else 0
 
     def calls(self, size: int, successes: int) -> int:
-        """How many calls the window holds."""
-        return min(successes + self._failures, size)
+        """How many calls the window holds. After growing it is not full until as many new ones have come."""
+        return min(successes + self._failures - self._forgotten, size)
 
     def failed(self, size: int, successes: int) -> int:
         """How many of them failed."""
@@ -56,22 +57,23 @@ class CountWindow:
     def _within(self, positions: deque[int], size: int, successes: int) -> int:
         oldest = successes + self._failures - size
         while positions and positions[0] <= oldest:
-            positions.popleft()
+            self._forgotten = max(self._forgotten, positions.popleft())
         return len(positions)
 
-    def ages(self, size: int, successes: int) -> list[int]:
-        """How many calls ago each failure was, for saving."""
+    def ages(self, size: int, successes: int) -> tuple[list[int], list[int]]:
+        """How many calls ago each failure was, and each slow call: for saving."""
         self._within(self._failed, size, successes)
+        self._within(self._slow, size, successes)
         end = successes + self._failures
-        return [end - position for position in self._failed]
+        return [end - position for position in self._failed], [end - position for position in self._slow]
 
-    @classmethod
-    def of_ages(cls, successes: int, ages: list[int]) -> CountWindow:
-        """A window with failures so many calls ago, and so many successes among them."""
-        window = cls()
-        window._failures = len(ages)
-        window._failed.extend(successes + len(ages) - age for age in ages)
-        return window
+    def recall(self, successes: int, failed: list[int], slow: list[int], streak: int) -> None:
+        """Take over what `ages` and `streak` answered; so many successes are among the calls."""
+        self._failures = len(failed)
+        end = successes + len(failed)
+        self._failed.extend(end - age for age in failed)
+        self._slow.extend(end - age for age in slow)
+        self._streak, self._streak_at = streak, successes
 
 
 class TimeWindow:
@@ -120,6 +122,10 @@ class TimeWindow:
         """How many of them were slow."""
         return sum(part[2] for part in self._slices)
 
-    def ages(self, size: int, successes: int) -> list[int]:
+    def ages(self, size: int, successes: int) -> tuple[list[int], list[int]]:
         """Times of another process mean nothing here: a time window is not saved."""
-        return []
+        return [], []
+
+    def recall(self, successes: int, failed: list[int], slow: list[int], streak: int) -> None:
+        """Take over how many calls in a row failed, which is not a matter of time."""
+        self._streak, self._streak_at = streak, successes
