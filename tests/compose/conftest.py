@@ -18,3 +18,4 @@ guarded = _forms.guarded
 awaited = _forms.awaited
 every_form = _forms.every_form
 streamed = _forms.streamed
+anew = _forms.anew

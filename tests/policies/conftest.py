@@ -19,7 +19,9 @@ import pytest
 
 from everkeel.policies.fallback import Rescue
 from everkeel.policies.retry import attempt as marks
+from everkeel.policies.retry.nesting import BLOCK
 from everkeel.policies.retry.state import Retrying
+from everkeel.runtime.deadline import AMBIENT
 from everkeel.testing import EventRecorder, Flaky, VirtualClock, fresh_everkeel, record_events, virtual_time
 
 
@@ -29,6 +31,9 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Iterator[VirtualClock]:
     monkeypatch.setattr(marks, "wanted", False)  # nor asked for the current attempt
     with fresh_everkeel(), virtual_time() as clock:
         yield clock
+    assert (marks.CURRENT.get(), BLOCK.get(), AMBIENT.get()) == (None, None, None), (
+        "the test's context is not as it was"
+    )
 
 
 @pytest.fixture
@@ -134,18 +139,26 @@ def threaded(request: pytest.FixtureRequest, clock: VirtualClock, monkeypatch: p
 
 
 @pytest.fixture
-def every_form(clock: VirtualClock) -> Callable[[Callable[[Form], Any]], dict[str, Any]]:
-    """Runs something in each form, each on a clock of its own with the same seed; answers what came out, by form."""
+def anew() -> Callable[[str, bool, Callable[[Form], Any]], Any]:
+    """Runs something in one form, on a clock of its own."""
 
-    def run(act: Callable[[Form], Any]) -> dict[str, Any]:
-        came: dict[str, Any] = {}
-        for style in STYLES:
-            for awaited in (False, True):
-                with pytest.MonkeyPatch.context() as patch, fresh_everkeel(), virtual_time() as own:
-                    came[f"{style}-{'async' if awaited else 'sync'}"] = act(_form(style, awaited, own, patch))
-        return came
+    def run(style: str, awaited: bool, act: Callable[[Form], Any]) -> Any:
+        with pytest.MonkeyPatch.context() as patch, fresh_everkeel(), virtual_time() as own:
+            return act(_form(style, awaited, own, patch))
 
     return run
+
+
+@pytest.fixture
+def every_form(
+    clock: VirtualClock, anew: Callable[[str, bool, Callable[[Form], Any]], Any]
+) -> Callable[[Callable[[Form], Any]], dict[str, Any]]:
+    """Runs something in each form, each on a clock of its own with the same seed; answers what came out, by form."""
+    return lambda act: {
+        f"{style}-{'async' if awaited else 'sync'}": anew(style, awaited, act)
+        for style in STYLES
+        for awaited in (False, True)
+    }
 
 
 @pytest.fixture(params=["sync", "async"])

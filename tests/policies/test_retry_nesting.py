@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from everkeel import current_attempt, deadline, events, explain, pipeline, retry
+from everkeel import current_attempt, deadline, events, explain, fallback, pipeline, retry
 from everkeel.testing import Flaky
 
 
@@ -115,6 +115,12 @@ def test_the_outer_of_two_in_one_pipeline_retries_though_it_is_outermost_too(gua
     with pytest.raises(ConnectionError):
         guarded(pipeline(outer, inner), fetch)()
     assert fetch.calls == 3
+
+
+def test_what_is_around_a_retry_in_one_pipeline_does_not_make_it_nested(guarded):
+    fetch = Flaky(ConnectionError, "answer")
+    policies = pipeline(fallback("other", name="f"), retry("inner", backoff=0, nested="outermost"))
+    assert guarded(policies, fetch)() == "answer"
 
 
 def test_the_second_call_of_one_outer_attempt_is_inside_it_too(threaded):

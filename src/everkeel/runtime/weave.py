@@ -91,6 +91,7 @@ class Source:
         self.kind: CallKind = kind_of(fn)
         self.signature = signature_of(fn)
         self.local: set[str] = set()  # names the generated code assigns
+        self.layers: list[State] = []  # whose fragments are in it: what is inside a seam is in a function of its own
         self.result = self._name("result", {}, {})
         self.name = _identifier(getattr(fn, "__name__", type(fn).__name__))
         lines = [*self._nest(layers), f"return {self.result}"]
@@ -116,6 +117,7 @@ class Source:
         if not layers:
             return self._place(_CALL, {"fn": self.fn}, [])
         layer, inside = layers[0], layers[1:]
+        self.layers.append(layer)
         text = layer.fragment(self.kind)
         if text is None:
             text = _SEAM.format(word=layer.word)
@@ -169,8 +171,8 @@ class Source:
 def compiled(fn: Callable[..., Any], layers: Sequence[State]) -> FunctionType:
     """`fn` inside `layers` as one new function."""
     space = _namespace(fn)
-    space["__layers__"] = lambda: layers
     source = Source(fn, layers, space)
+    space["__layers__"] = lambda: source.layers
     return _shaped(FunctionType(source.compile(), space, source.name), fn)
 
 
@@ -183,7 +185,8 @@ class Weaving:
         self.space = _namespace(fn)
         weakly = weakref.ref(self)  # the function owns its weaving, nothing points back
         self.space["__weaving__"] = weakly
-        self.space["__layers__"] = lambda: [] if (me := weakly()) is None else me.layers()
+        self.space["__layers__"] = lambda: [] if (me := weakly()) is None else me._woven
+        self._woven: list[State] = []
         self._source: Source | None = None
         self._unweavable = False
         self._function: weakref.ref[FunctionType] | None = None
@@ -225,6 +228,7 @@ class Weaving:
             try:
                 self._source = Source(self.fn, self.layers(), self.space)
                 function.__code__ = self._source.compile()
+                self._woven = self._source.layers
             except (SyntaxError, NameError, ValueError) as error:
                 self._unweavable = True  # until something changes
                 _say_plain(self, error)
