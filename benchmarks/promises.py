@@ -1,0 +1,107 @@
+"""What is promised, as ratios within one run, and whether it holds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from footprint import Bytes, third_party_modules
+from harness import Result
+
+SLACK = 1.5  # `*args, **kwargs` signatures and being scraped may cost this much of a promise
+
+
+@dataclass(frozen=True)
+class Promise:
+    """So many times faster than the fastest peer of a category; None where nothing is promised for that mode."""
+
+    what: str
+    category: str
+    sync: float | None
+    awaited: float | None
+
+    def at_least(self, mode: str) -> float | None:
+        return self.sync if mode == "sync" else self.awaited
+
+
+PROMISES = (
+    Promise("retry", "retry", 12, 5),
+    Promise("breaker closed, window of 100", "breaker", 8, 5),
+    Promise("timeout", "timeout", None, 5),
+    Promise("timeout, yielding once", "timeout_yield", None, 4),
+    Promise("bulkhead", "bulkhead", 12, 10),
+    Promise("rate limit, in memory, one key", "ratelimit", 2, 1),
+    Promise("rate limit, keyed, thread-safe", "ratelimit_keyed", 3, 3),
+    Promise("retry + breaker + bulkhead (+ timeout if async)", "stack_full", 15, 8),
+    Promise("open breaker rejects", "open", 1.5, 1.2),
+    Promise("two failures, then success", "retry_fail", 50, 2),
+)
+VARIANTS = ("everkeel, *args, **kwargs", "everkeel, being scraped")
+IMPORT_AT_MOST = 1.5  # times `import asyncio` alone
+
+
+@dataclass(frozen=True)
+class Row:
+    """One promise and what was measured."""
+
+    what: str
+    promised: str
+    measured: str
+    against: str
+    holds: bool
+
+
+def check(results: list[Result], memory: list[Bytes], imports: dict[str, float | None]) -> list[Row]:
+    """Every promise that concerns something measured in this run."""
+    timed = [row for promise in PROMISES for row in _timed(promise, results)]
+    return [*timed, *_bytes(memory), *_imported(imports)]
+
+
+def _timed(promise: Promise, results: list[Result]) -> Iterator[Row]:
+    for name in ("everkeel", *VARIANTS):
+        slack = 1.0 if name == "everkeel" else SLACK
+        promised, measured, against, holds = [], [], [], []
+        for mode in ("sync", "async"):
+            at_least = promise.at_least(mode)
+            mine = _find(results, promise.category, mode, name)
+            peer = fastest(results, promise.category, mode, "peer")
+            if at_least is None or mine is None or peer is None:
+                promised.append("-")
+                measured.append("-")
+                continue
+            ratio = peer.ns / max(mine.ns, 0.1)
+            promised.append(f"{at_least / slack:.3g}x")
+            measured.append(f"{ratio:.1f}x")
+            against.append(f"{peer.name} {peer.ns:,.0f} : {mine.ns:,.0f} ns")
+            holds.append(ratio >= at_least / slack)
+        if holds:
+            what = promise.what + name.removeprefix("everkeel")
+            yield Row(what, " / ".join(promised), " / ".join(measured), "; ".join(against), all(holds))
+
+
+def _bytes(memory: list[Bytes]) -> Iterator[Row]:
+    for what, group in (("bytes per key of a keyed breaker", "breaker"), ("bytes per limiter key", "rate-limiter key")):
+        mine = min((m for m in memory if m.group == group and m.kind == "ours"), key=lambda m: m.each, default=None)
+        peer = min((m for m in memory if m.group == group and m.kind == "peer"), key=lambda m: m.each, default=None)
+        if mine is not None and peer is not None:
+            yield Row(what, "fewer than every peer", f"{mine.each}", f"{peer.name} {peer.each}", mine.each < peer.each)
+
+
+def _imported(imports: dict[str, float | None]) -> Iterator[Row]:
+    mine, alone = imports.get("everkeel"), imports.get("asyncio alone")
+    if mine is None or alone is None:
+        return
+    against = f"asyncio {alone:.0f} ms : {mine:.0f} ms"
+    holds = mine < IMPORT_AT_MOST * alone
+    yield Row("`import everkeel`", f"under {IMPORT_AT_MOST}x asyncio", f"{mine / alone:.2f}x", against, holds)
+    foreign = third_party_modules("import everkeel", "everkeel")
+    yield Row("third-party modules loaded by it", "none", ", ".join(foreign) or "none", "", not foreign)
+
+
+def _find(results: list[Result], category: str, mode: str, name: str) -> Result | None:
+    return next((r for r in results if (r.category, r.mode, r.name) == (category, mode, name)), None)
+
+
+def fastest(results: list[Result], category: str, mode: str, kind: str) -> Result | None:
+    found = [r for r in results if (r.category, r.mode, r.kind) == (category, mode, kind)]
+    return min(found, key=lambda r: r.ns, default=None)

@@ -1,0 +1,170 @@
+"""The run as a page of Markdown."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import platform
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from footprint import Bytes
+from harness import CATEGORIES, Result
+from promises import Row, fastest
+
+INTRODUCTION = """\
+# Benchmarks
+
+What one call costs when a policy is put around a function that returns at once: nanoseconds above the bare call, side
+by side with other libraries, in one run on one machine. Figures move from machine to machine; compare ratios. This
+page is written by `make bench`.
+
+The best of {rounds} rounds, and in brackets the median. Each case is checked for behaviour before it is timed, and the
+cases of a round run in random order. Libraries keep their defaults. Same category is not same feature: a breaker that
+counts consecutive failures and one with a window of 100 calls stand in one table, and so do limiters with and without
+a lock. One thread, no contention, garbage collector off.
+
+{machine}
+"""
+
+FOOTNOTE = """\
+Ratios are to the fastest peer of the row in this run, sync / async. `*args, **kwargs` is the same decorator on a
+signature that takes anything, and *being scraped* has a thread that reads every snapshot a hundred times a
+second; both may cost 1.5 times of what is promised."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """Everything one run found out."""
+
+    rounds: int
+    results: list[Result]
+    memory: list[Bytes]
+    imports: dict[str, float | None]
+    promises: list[Row]
+    skipped: list[str]
+
+
+def page(run: Run) -> str:
+    parts = [
+        INTRODUCTION.format(rounds=run.rounds, machine=machine()),
+        *_promises(run.promises),
+        *_fastest(run.results),
+        *_categories(run.results),
+        *_memory(run.memory),
+        *_imports(run.imports),
+        *_versions(run),
+        *_skipped(run.skipped),
+    ]
+    return "\n".join(parts)
+
+
+def machine() -> str:
+    """What it ran on; no names of people or places."""
+    cores = f"{os.cpu_count()} cores"
+    python = f"{platform.python_implementation()} {platform.python_version()}"
+    return f"{python}, {platform.system()} {platform.machine()}, {_processor()}{cores}."
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return ""
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return f"{names[0]}, " if names and names[0] else ""
+
+
+# ------------------------------------------------------------------ the parts of the page
+
+
+def _table(head: str, align: str, rows: Iterable[Iterable[str]]) -> str:
+    body = "\n".join("| " + " | ".join(row) + " |" for row in rows)
+    return f"{head}\n{align}\n{body}\n"
+
+
+def _promises(rows: list[Row]) -> Iterator[str]:
+    if rows:
+        yield "## What is promised\n"
+        head = "| | at least | measured | against the fastest peer | holds |"
+        cells = ((code(r.what), r.promised, r.measured, code(r.against), "yes" if r.holds else "**no**") for r in rows)
+        yield _table(head, "|---|---|---|---|---|", cells)
+        yield FOOTNOTE + "\n"
+
+
+def _fastest(results: list[Result]) -> Iterator[str]:
+    kinds = [kind for kind in ("peer", "floor", "ours") if any(r.kind == kind for r in results)]
+    titles = {"peer": "peer", "floor": "hand-fused, no features", "ours": "Everkeel"}
+    rows = []
+    for category in CATEGORIES:
+        for mode in ("sync", "async"):
+            best = [fastest(results, category, mode, kind) for kind in kinds]
+            if any(best):
+                cells = ["" if r is None else f"{r.ns:,.0f} ({code(r.name)})" for r in best]
+                rows.append([category, mode, *cells])
+    if rows:
+        yield "## The fastest of each kind\n"
+        head = "| | | " + " | ".join(titles[kind] for kind in kinds) + " |"
+        yield _table(head, "|---|---|" + "---|" * len(kinds), rows)
+
+
+def _categories(results: list[Result]) -> Iterator[str]:
+    for category, what in CATEGORIES.items():
+        named: dict[tuple[str, str], dict[str, Result]] = {}
+        for r in results:
+            if r.category == category and r.kind != "bare":
+                named.setdefault((r.name, r.kind), {})[r.mode] = r
+        if not named:
+            continue
+        bare = ", ".join(f"{r.mode} {r.ns:.0f}" for r in results if r.category == category and r.kind == "bare")
+        yield f"## {category}\n\n{what[0].upper()}{what[1:]}. The bare call with its loop: {bare} ns.\n"
+        quickest_first = sorted(named.items(), key=lambda item: min(r.ns for r in item[1].values()))
+        rows = (
+            [code(name), kind, _cell(by_mode.get("sync")), _cell(by_mode.get("async"))]
+            for (name, kind), by_mode in quickest_first
+        )
+        yield _table("| | kind | sync, ns | async, ns |", "|---|---|---:|---:|", rows)
+
+
+def _cell(r: Result | None) -> str:
+    return "" if r is None else f"{r.ns:,.0f} ({r.typical:,.0f})"
+
+
+def _memory(memory: list[Bytes]) -> Iterator[str]:
+    if memory:
+        yield "## Memory\n"
+        leanest_first = sorted(memory, key=lambda m: (m.group, m.each))
+        rows = ([code(m.name), m.group, f"{m.each:,}", f"{m.entries:,}"] for m in leanest_first)
+        yield _table("| | what | bytes each | entries |", "|---|---|---:|---:|", rows)
+
+
+def _imports(imports: dict[str, float | None]) -> Iterator[str]:
+    known = {name: ms for name, ms in imports.items() if ms is not None}
+    if known:
+        yield "## Import\n\nMilliseconds in a fresh interpreter, everything it imports included.\n"
+        rows = ([name, f"{ms:.1f}"] for name, ms in sorted(known.items(), key=lambda item: item[1]))
+        yield _table("| | ms |", "|---|---:|", rows)
+
+
+def _versions(run: Run) -> Iterator[str]:
+    names = {dist for r in run.results for dist in r.dists} | set(run.imports)
+    found = ((name, version(name)) for name in sorted(names))
+    yield "## Versions\n\n" + ", ".join(f"{name} {number}" for name, number in found if number) + ".\n"
+
+
+def _skipped(skipped: list[str]) -> Iterator[str]:
+    if skipped:
+        yield "## Skipped\n\n" + "\n".join(f"- {code(line)}" for line in skipped) + "\n"
+
+
+def version(dist: str) -> str | None:
+    try:
+        return importlib.metadata.version(dist)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def code(text: str) -> str:
+    """Stars are emphasis in Markdown."""
+    return text.replace("*args, **kwargs", "`*args, **kwargs`")

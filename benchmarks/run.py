@@ -1,0 +1,90 @@
+"""Side by side with peers, in one run: prints a page of Markdown and, after a full run, writes it into the docs.
+
+make bench                                            everything, about four minutes
+make bench ARGS="--quick"                             a first impression in under a minute
+make bench ARGS="--only retry,retry_fail --check"     some categories; exit status 1 if a promise does not hold
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import sys
+from pathlib import Path
+
+import footprint
+import harness
+import promises
+import report
+
+PAGE = Path(__file__).resolve().parents[1] / "docs" / "guide" / "benchmarks.md"
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="few rounds, no memory, two imports; not for the docs")
+    parser.add_argument("--only", help="comma-separated categories: " + ", ".join(harness.CATEGORIES))
+    parser.add_argument("--match", help="comma-separated words: cases whose name has one, and the baselines")
+    parser.add_argument("--rounds", type=int, help="default 40, with --quick 15")
+    parser.add_argument("--block-ms", type=float, default=2.0, help="length of a timed block")
+    parser.add_argument("--keys", type=int, default=100_000, help="entries to measure memory over")
+    parser.add_argument("--no-memory", action="store_true")
+    parser.add_argument("--no-imports", action="store_true")
+    parser.add_argument("--write", type=Path, help="where the page goes; a full run writes docs/guide/benchmarks.md")
+    parser.add_argument("--check", action="store_true", help="exit with 1 if a promise does not hold")
+    return parser.parse_args()
+
+
+def select(only: str | None, match: str | None) -> None:
+    if only:
+        wanted = only.split(",")
+        if unknown := set(wanted) - set(harness.CATEGORIES):
+            sys.exit(f"no such category: {', '.join(sorted(unknown))}")
+        harness.CASES[:] = [c for c in harness.CASES if c.category in wanted]
+    if match:
+        words = match.split(",")
+        harness.CASES[:] = [
+            c for c in harness.CASES if c.kind in ("bare", "base") or any(word in c.name for word in words)
+        ]
+
+
+def main() -> int:
+    chosen = arguments()
+    partial = bool(chosen.quick or chosen.only or chosen.match)
+    logging.getLogger().addHandler(logging.NullHandler())  # records are made, and go nowhere
+
+    import baselines  # noqa: F401 - importing registers the cases
+    import floor  # noqa: F401
+    import ours  # noqa: F401
+    import peers  # noqa: F401
+    import peers_footprint  # noqa: F401
+
+    select(chosen.only, chosen.match)
+    if chosen.quick:
+        footprint.IMPORTS.clear()
+        footprint.IMPORTS.update({"asyncio alone": "import asyncio", "everkeel": "import everkeel"})
+    rounds = chosen.rounds or (15 if chosen.quick else 40)
+
+    imports = {} if chosen.no_imports else footprint.measure_imports(repeats=5)
+    bench = harness.Bench(rounds, chosen.block_ms)
+    results = harness.results(bench.run())
+    memory = [] if chosen.no_memory or chosen.quick else footprint.measure_memory(bench, chosen.keys)
+    kept = promises.check(results, memory, imports)
+    page = report.page(report.Run(rounds, results, memory, imports, kept, bench.skipped))
+    print(page)
+
+    target = chosen.write or (None if partial or chosen.no_memory or chosen.no_imports else PAGE)
+    if target is not None:
+        target.write_text(page)
+    broken = [row.what for row in kept if not row.holds]
+    if broken:
+        print("does not hold: " + "; ".join(broken), file=sys.stderr)
+    return 1 if broken and chosen.check else 0
+
+
+if __name__ == "__main__":
+    status = main()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)  # some peers leave timers and worker threads behind
