@@ -36,7 +36,8 @@ myst_heading_anchors = 3
 nitpick_ignore_regex = [(r"py:.*", r"(?!everkeel\b).*")]
 
 # --- the reference ------------------------------------------------------------------------------
-# `<!-- names of some.module -->` in a page becomes the description of every name in its __all__.
+# `<!-- names of some.module -->` in a page becomes the description of every name in its __all__, or if it has none of
+# every public class it defines.
 
 NAMES_OF = re.compile(r"^<!-- names of ([\w.]+) -->$", re.MULTILINE)
 KINDS = ("Functions", "Classes", "Exceptions", "Other names")
@@ -50,7 +51,9 @@ def kind_of(thing: object) -> tuple[str, str]:
 
 def names_of(module_name: str) -> Iterator[str]:
     module = importlib.import_module(module_name)
-    found = [(name, *kind_of(getattr(module, name))) for name in sorted(module.__all__) if not name.startswith("__")]
+    own = [name for name, thing in vars(module).items() if getattr(thing, "__module__", None) == module_name]
+    names = getattr(module, "__all__", own)
+    found = [(name, *kind_of(getattr(module, name))) for name in sorted(names) if not name.startswith("_")]
     for heading in KINDS:
         chosen = [(name, directive) for name, kind, directive in found if kind == heading]
         if chosen:

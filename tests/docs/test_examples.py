@@ -29,6 +29,8 @@ import pytest
 
 from everkeel.testing import VirtualClock, VirtualLoop
 
+pytest_plugins = ["pytester"]
+
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [page for page in [ROOT / "README.md", *sorted(ROOT.glob("docs/**/*.md"))] if "_build" not in page.parts]
 
@@ -111,3 +113,19 @@ def test_the_examples_of_this_page_run(page: Path, clock: VirtualClock, record_p
     blocks = python_blocks(page)
     record_property("excluded_examples", sum(block.excluded for block in blocks))
     run_page([block for block in blocks if not block.excluded], clock)
+
+
+TESTS = [
+    block
+    for page in PAGES
+    for block in python_blocks(page)
+    if re.search(r"^(async )?def test_", block.source, re.MULTILINE)
+]
+
+
+@pytest.mark.parametrize("block", TESTS, ids=lambda block: f"{block.page.relative_to(ROOT)}:{block.line}")
+def test_the_tests_in_this_block_pass(block: Block, pytester: pytest.Pytester) -> None:
+    pytester.makeini("[pytest]\nasyncio_default_fixture_loop_scope = function\n")
+    pytester.makepyfile(block.source)
+    outcomes = pytester.runpytest("-p", "no:randomly", "-p", "no:cacheprovider").parseoutcomes()
+    assert outcomes == {"passed": len(re.findall(r"^(?:async )?def test_", block.source, re.MULTILINE))}
