@@ -1,7 +1,7 @@
 """What the user holds: a name, a config, a state, and the forms in which it guards a call.
 
 A concrete policy names its `type`, its `Config` and its `State`; all forms of calling, live changes, shadow mode, keys,
-events and snapshots follow from here. Read `policies/retry.py` or `policies/bulkhead.py` to see one whole.
+events and snapshots follow from here. Read `policies/bulkhead/` to see one whole.
 """
 
 from __future__ import annotations
