@@ -13,6 +13,7 @@ from everkeel.errors import (
     CircuitOpenError,
     ConfigError,
     EverkeelError,
+    HedgeTimeoutError,
     NotRetryable,
     RateLimitedError,
     RejectedError,
@@ -24,6 +25,7 @@ from everkeel.policies.bulkhead.policy import Bulkhead, bulkhead
 from everkeel.policies.bulkhead.pool import BulkheadPool, bulkhead_pool
 from everkeel.policies.circuit_breaker.policy import CircuitBreaker, circuit_breaker
 from everkeel.policies.fallback import Fallback, fallback
+from everkeel.policies.hedge.policy import Hedge, hedge, operation
 from everkeel.policies.retry.attempt import Attempt, current_attempt
 from everkeel.policies.retry.budget import RetryBudget
 from everkeel.policies.retry.policy import Retry, retry
@@ -49,13 +51,14 @@ __version__ = "0.1.0"
 __all__ = [
     "Attempt", "Backoff", "Bulkhead", "BulkheadFullError", "BulkheadPool", "Cancellation", "CircuitBreaker",
     "CircuitOpenError", "Clock", "ConfigError", "Deadline", "EverkeelError", "Explanation", "Fallback",
-    "Guard", "NotRetryable", "Outcome", "Pipeline", "Policy", "RateLimit", "RateLimitChain",
-    "RateLimitedError", "Registry", "RejectedError", "Reservation", "Retry", "RetryBudget",
+    "Guard", "Hedge", "HedgeTimeoutError", "NotRetryable", "Outcome", "Pipeline", "Policy", "RateLimit",
+    "RateLimitChain", "RateLimitedError", "Registry", "RejectedError", "Reservation", "Retry", "RetryBudget",
     "RetryExhaustedError", "Subscription", "Timeout", "TimeoutExceededError", "Verdict",
     "WorkersExhaustedError", "bulkhead", "bulkhead_pool", "circuit_breaker", "constant", "current_attempt",
     "current_cancellation", "current_deadline", "deadline", "disable", "enable", "events", "explain",
-    "exponential", "fallback", "fibonacci", "guard", "linear", "pipeline", "policies_of", "rate_limit",
-    "rate_limit_chain", "registry", "retry", "sleep", "subscribe", "timeout", "use_clock",
+    "exponential", "fallback", "fibonacci", "guard", "hedge", "linear", "operation", "pipeline",
+    "policies_of", "rate_limit", "rate_limit_chain", "registry", "retry", "sleep", "subscribe", "timeout",
+    "use_clock",
 ]  # fmt: skip
 
 

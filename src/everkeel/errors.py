@@ -8,6 +8,7 @@
     │   ├── RateLimitedError            too many in too short a time
     │   └── WorkersExhaustedError       too many timed-out calls still occupy their threads
     ├── TimeoutExceededError        no answer in time (also a TimeoutError)
+    │   └── HedgeTimeoutError           none of several attempts answered in time
     └── RetryExhaustedError         the last attempt gave a result that counts as a failure
 
     NotRetryable                    a mixin for *your* errors that trying again cannot help
@@ -219,6 +220,14 @@ class TimeoutExceededError(EverkeelError, TimeoutError):
     def __str__(self) -> str:
         owner = self.limit if self.policy is None else f"{self.limit} {self.policy!r}"
         return f"{owner}: no answer within {self.seconds:g} s"
+
+
+class HedgeTimeoutError(TimeoutExceededError):
+    """None of the attempts beside each other answered in time.
+
+    >>> print(HedgeTimeoutError("lookup", 2.0, "hedge"))
+    hedge 'lookup': no answer within 2 s
+    """
 
 
 class RetryExhaustedError(EverkeelError):

@@ -225,6 +225,23 @@ class Drained(Event):
     key: object = None
 
 
+# ------------------------------------------------------------------ hedge
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class HedgeStarted(Event):
+    """Another attempt began beside those under way."""
+
+    attempt: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class HedgeWon(Event):
+    """An attempt answered first; 1 is the one that began first."""
+
+    attempt: int
+
+
 # ------------------------------------------------------------------ fallback
 
 

@@ -15,6 +15,8 @@ from everkeel.policies.circuit_breaker.policy import CircuitBreaker
 from everkeel.policies.circuit_breaker.policy import circuit_breaker as make_circuit_breaker
 from everkeel.policies.fallback import Fallback
 from everkeel.policies.fallback import fallback as make_fallback
+from everkeel.policies.hedge.policy import Hedge
+from everkeel.policies.hedge.policy import hedge as make_hedge
 from everkeel.policies.retry.policy import Retry
 from everkeel.policies.retry.policy import retry as make_retry
 from everkeel.policies.timeout.policy import Timeout
@@ -32,6 +34,10 @@ T = TypeVar("T")
 _UNSET: Any = object()
 
 
+def _hedge(value: Any) -> Hedge:
+    return make_hedge() if value is True else make_hedge(delay=value)
+
+
 def _retry(value: Any) -> Retry:
     return make_retry() if value is True else make_retry(attempts=value)
 
@@ -43,6 +49,7 @@ def _circuit_breaker(value: Any) -> CircuitBreaker:
 # Outermost first: the word in `guard(...)`, the types it takes, and what a shorthand value makes.
 ORDER: tuple[tuple[str, tuple[type[AnyPolicy], ...], Callable[[Any], AnyPolicy]], ...] = (
     ("fallback", (Fallback,), make_fallback),
+    ("hedge", (Hedge,), _hedge),
     ("retry", (Retry,), _retry),
     ("circuit_breaker", (CircuitBreaker,), _circuit_breaker),
     ("rate_limit", (RateLimit, RateLimitChain), make_rate_limit),
@@ -198,6 +205,7 @@ class MethodOnce:
 def guard(
     *,
     fallback: Any = _UNSET,
+    hedge: Hedge | Seconds | bool = _UNSET,
     retry: Retry | int | bool = _UNSET,
     circuit_breaker: CircuitBreaker | float | bool = _UNSET,
     rate_limit: RateLimit | RateLimitChain | int = _UNSET,
@@ -206,7 +214,7 @@ def guard(
 ) -> Guard:
     """Guard a function, or the public methods of a class, by several policies in the order that is almost always right.
 
-    Outermost first: fallback, retry, circuit breaker, rate limit, timeout, bulkhead, the call. So a retry sees a
+    Outermost first: fallback, hedge, retry, circuit breaker, rate limit, timeout, bulkhead, the call. So a retry sees a
     rejecting breaker, each attempt has its own timeout, and a call that times out while queueing leaves the queue.
 
     Each is a policy object, which may be shared, or a shorthand: `retry=3` is `retry(attempts=3)`, `timeout=2` is
@@ -227,6 +235,7 @@ def guard(
     return Guard(
         {
             "fallback": fallback,
+            "hedge": hedge,
             "retry": retry,
             "circuit_breaker": circuit_breaker,
             "rate_limit": rate_limit,

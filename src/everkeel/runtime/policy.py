@@ -150,6 +150,9 @@ class Policy(Generic[C]):
     def may_guard(self, kind: CallKind) -> None:
         """Raise where a function of this kind cannot be guarded by this policy as it is configured."""
 
+    def may_guard_function(self, fn: Callable[..., Any]) -> None:
+        """Raise where this very function must not be guarded by this policy."""
+
     def adopt(self, fn: Callable[..., Any]) -> None:
         """Take the name of the first function decorated, where none was given."""
         if self.name is None:
@@ -391,6 +394,7 @@ def guard_with(fn: F, policies: Sequence[AnyPolicy], owner: str, *, before: Sequ
     kind = kind_of(getattr(fn, "__func__", fn))
     for policy in policies:
         policy.may_guard(kind)
+        policy.may_guard_function(getattr(fn, "__func__", fn))
         policy.adopt(fn)
     return guarded
 

@@ -8,17 +8,24 @@ from __future__ import annotations
 
 import threading
 import weakref
-from typing import TYPE_CHECKING
+from typing import Any, Protocol
 
 from everkeel.errors import ConfigError
 from everkeel.runtime.settings import Number, Share
 
-if TYPE_CHECKING:
-    from everkeel.policies.retry.state import Retrying
-
 WINDOW = 10.0  # seconds of traffic that count
 _SLICES = 10
 _STEP = WINDOW / _SLICES
+
+
+class CountsCalls(Protocol):
+    """What a budget needs to know of the traffic: how many calls have ended."""
+
+    policy: Any
+
+    def calls(self) -> int:
+        """How many so far."""
+        ...
 
 
 class BudgetWindow:
@@ -90,11 +97,11 @@ class RetryBudget:
         self.ratio, self.floor = float(ratio), float(floor)
         self._window = BudgetWindow()
         self._lock = threading.Lock()
-        self._watched: weakref.WeakSet[Retrying] = weakref.WeakSet()
+        self._watched: weakref.WeakSet[CountsCalls] = weakref.WeakSet()
         self._spent = 0
         self._refused = 0
 
-    def watch(self, state: Retrying) -> None:
+    def watch(self, state: CountsCalls) -> None:
         """Take a policy's calls for traffic: it keeps count of them anyway, so a success costs nothing extra."""
         with self._lock:
             if state not in self._watched:
