@@ -87,6 +87,17 @@ def test_a_backoff_function_that_returns_no_seconds_ends_the_retry_with_the_orig
     assert "the backoff function returned 'soon'; it must return seconds" in caplog.text
 
 
+def test_a_builtin_that_does_not_say_what_it_takes_gets_attempt_and_outcome(retried):
+    class Doubling:
+        __signature__ = "not one"
+
+        def __call__(self, attempt: int, outcome: Outcome) -> float:
+            return 2.0 * outcome.attempts
+
+    retried(retry("fetch", backoff=Doubling(), jitter=None), Flaky(ConnectionError, ConnectionError, "answer"))()
+    assert retried.clock.sleeps == [2.0, 4.0]
+
+
 def test_a_backoff_function_below_zero_waits_not_at_all(retried):
     assert retried(retry("fetch", backoff=lambda attempt: -1, jitter=None), Flaky(ConnectionError, "answer"))()
     assert retried.clock.sleeps == []

@@ -12,7 +12,7 @@ from everkeel.runtime.policy import override_with
 from everkeel.testing import Flaky
 
 
-def failing_calls(call, error: type[Exception] = ConnectionError) -> None:
+def failing_calls(call, error: type[BaseException] = ConnectionError) -> None:
     with pytest.raises(error):
         call()
 
@@ -163,6 +163,13 @@ def test_a_shadow_whose_backoff_raises_touches_nothing(retried, caplog):
     assert "the backoff function raised" in caplog.text
 
 
+def test_a_shadow_learns_nothing_from_an_interruption(threaded):
+    policy = retry("fetch", mode="shadow")
+    failing_calls(threaded(policy, Flaky(KeyboardInterrupt)), KeyboardInterrupt)
+    snapshot = policy.snapshot()
+    assert (snapshot["success"], snapshot["failure"], snapshot["ignored"], snapshot["would"]) == (0, 0, 0, {})
+
+
 def test_a_shadow_does_not_cut_calls_short(awaited):
     assert awaited(retry("fetch", mode="shadow", max_duration=1), Flaky("late", takes=5))() == "late"
 
@@ -283,6 +290,23 @@ def test_a_before_retry_that_is_a_coroutine_function_is_awaited(awaited):
     call = awaited(retry("fetch", backoff=0, before_retry=hook), Flaky(ConnectionError("refused"), "answer"))
     assert call() == "answer"
     assert heard == [(2, "refused")]
+
+
+def test_a_before_retry_that_is_a_coroutine_function_is_awaited_by_an_async_block(clock):
+    heard = []
+
+    async def hook(attempt) -> None:
+        await asyncio.sleep(1)
+        heard.append(attempt.number)
+
+    async def main() -> None:
+        async for attempt in retry("block", backoff=0, before_retry=hook).attempts():
+            async with attempt:
+                if attempt.number == 1:
+                    raise ConnectionError
+
+    clock.run(main)
+    assert heard == [2]
 
 
 def test_a_before_retry_that_is_awaited_and_raises_harms_nobody(awaited, caplog):

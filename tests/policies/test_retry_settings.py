@@ -93,6 +93,13 @@ def test_a_coroutine_function_where_nobody_would_await_it_is_refused(clock):
             retry("x", **{parameter: afunction})
 
 
+def test_a_backoff_function_must_take_the_attempt(clock):
+    with pytest.raises(
+        ConfigError, match="backoff must be a function of the attempt, or of the attempt and the outcome"
+    ):
+        retry("x", backoff=lambda: 1)
+
+
 def test_an_unnamed_policy_is_called_by_its_type(clock):
     with pytest.raises(ConfigError, match=r"^retry: attempts must be at least 1"):
         retry(attempts=0)
