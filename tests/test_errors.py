@@ -14,6 +14,7 @@ from everkeel.errors import (
     CircuitOpenError,
     ConfigError,
     EverkeelError,
+    HedgeTimeoutError,
     NotRetryable,
     RateLimitedError,
     RejectedError,
@@ -35,6 +36,7 @@ EXAMPLES = [
     TimeoutExceededError("quote", 2.0),
     TimeoutExceededError(None, 0.5, "deadline"),
     TimeoutExceededError("quote", 0.5, "attempt of retry"),
+    HedgeTimeoutError("lookup", 2.0, "hedge"),
     RetryExhaustedError("poll", 3, "pending"),
     RetryExhaustedError(None, 3, None),
     NotRetryable("out of stock"),
@@ -60,6 +62,7 @@ def fields(error: Exception) -> dict[str, object]:
 
 
 def test_every_error_has_an_example_here():
+    # Whoever adds an error adds one to EXAMPLES: the tests below then hold for it too.
     assert {type(example) for example in EXAMPLES} == set(public.values())
 
 
