@@ -61,21 +61,23 @@ class Closed:
     def verdict(self, rules: CircuitBreakerConfig) -> Open | None:
         """The state it should change to: open, when one of the rules says so. `until` is not known here."""
         window = self.window
-        if window is None or self.pinned:
+        if window is None:
             return None
         successes = read(self.tally)
+        # Asked whether or not a rule needs them: it is how a window lets go of what is too old.
+        failed = window.failed(rules.window, successes)
+        slow = 0 if rules.slow_duration is None else window.slow_calls(rules.window, successes)
+        if self.pinned:
+            return None
         if rules.consecutive is not None and window.streak(successes) >= rules.consecutive:
             return Open(1.0, window.streak(successes), None)
         calls = window.calls(rules.window, successes)
         if calls < rules.minimum_calls:
             return None
-        failure_rate = window.failed(rules.window, successes) / calls
-        if rules.failure_rate is not None and failure_rate >= rules.failure_rate:
-            return Open(failure_rate, calls, None)
-        if rules.slow_duration is not None:
-            slow_rate = window.slow_calls(rules.window, successes) / calls
-            if slow_rate >= rules.slow_rate:
-                return Open(slow_rate, calls, "slow")
+        if rules.failure_rate is not None and failed / calls >= rules.failure_rate:
+            return Open(failed / calls, calls, None)
+        if rules.slow_duration is not None and slow / calls >= rules.slow_rate:
+            return Open(slow / calls, calls, "slow")
         return None
 
     def may_be_quick(self, rules: CircuitBreakerConfig) -> bool:
