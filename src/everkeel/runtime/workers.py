@@ -15,6 +15,8 @@ from typing import Any
 
 _IDLE_SECONDS = 10.0
 _idle: deque[_Worker] = deque()
+handed_over: set[Job] = set()
+"""Jobs that no thread has begun with yet. A virtual clock stands still meanwhile: a thread that wakes up takes time."""
 
 
 class Job:
@@ -33,6 +35,7 @@ class Job:
 
     def run(self) -> None:
         """In the worker: make the call, and tell whoever still wants to know."""
+        handed_over.discard(self)
         try:
             self.result = self._context.run(self._fn, *self._args, **self._kwargs)
         except BaseException as error:
@@ -83,13 +86,23 @@ class _Worker:
 
 def start(job: Job) -> None:
     """Run a job in an idle worker, or in a new one."""
+    handed_over.add(job)
     try:
-        worker = _idle.pop()
-    except IndexError:
-        _Worker(job)
-    else:
-        worker.give(job)
+        try:
+            worker = _idle.pop()
+        except IndexError:
+            _Worker(job)
+        else:
+            worker.give(job)
+    except BaseException:
+        handed_over.discard(job)
+        raise
+
+
+def _forget() -> None:
+    _idle.clear()  # threads do not survive a fork
+    handed_over.clear()
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_idle.clear)  # threads do not survive a fork
+    os.register_at_fork(after_in_child=_forget)

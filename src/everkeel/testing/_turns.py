@@ -16,6 +16,8 @@ from math import inf
 from time import monotonic as real_monotonic
 from types import CodeType, FrameType
 
+from everkeel.runtime import workers
+
 
 class Parked:
     """A thread that waits for the clock to reach `deadline`, or for `event` to be set before."""
@@ -121,8 +123,10 @@ class Turns:
         Those that were at work before the clock was made have nothing to do with it, unless they run a loop on it.
         """
         parked = {one.thread for one in self.parked}
-        if not self.loops <= parked:
+        if not self.loops <= parked or workers.handed_over:
             return True
+        if any(one.event is not None and one.event.is_set() for one in self.parked):
+            return True  # what it waited for has happened: it is only slow to wake up
         frames = sys._current_frames()
         others = set(threading.enumerate()) - self._bystanders
         return any(one.ident not in parked and not _waits(frames.get(one.ident or 0)) for one in others)
