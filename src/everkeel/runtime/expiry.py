@@ -86,7 +86,7 @@ def exhausted(policy: AnyPolicy, abandoned: int) -> WorkersExhaustedError:
 
 
 GAVE_UP = (TimeoutExceededError, RejectedError)
-"""What a body raises that noticed by itself that its time is up: a check, a waking sleep, a wait that a deadline ends."""
+"""What a body raises that noticed by itself that its time is up: a check, a sleep that woke, a bounded wait."""
 
 
 class SyncBounds:

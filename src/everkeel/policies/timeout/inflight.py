@@ -45,16 +45,16 @@ class InFlight:
     def begin(self, task: asyncio.Task[Any]) -> Key:
         """A call begins in this task."""
         key: Key = task if task not in self.live else Again(task)
-        self.live[key] = self._clock.monotonic() + self.seconds
         if not self.armed:
             self.arm()
+        self.live[key] = self._clock.monotonic() + self.seconds
         return key
 
     def arm(self, delay: float | None = None) -> None:
         """Set the timer."""
         if self.loop is not None:
-            self.armed = True
             self._clock.later(self.loop, self.seconds if delay is None else delay, self._sweep)
+            self.armed = True  # after it is: a clock that refuses must not leave later calls without a timer
 
     def _sweep(self) -> None:
         now = self._clock.monotonic()

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
-from typing import Literal, cast
+from typing import Literal, Self, cast
 
+from everkeel.errors import TimeoutExceededError
 from everkeel.policies.timeout.config import TimeoutConfig
 from everkeel.policies.timeout.state import Timing
-from everkeel.runtime import block
 from everkeel.runtime.clock import Clock
+from everkeel.runtime.outcome import Verdict
 from everkeel.runtime.policy import Policy, Snapshot
 from everkeel.runtime.settings import Mode, Seconds
 
@@ -31,19 +32,25 @@ class Timeout(Policy[TimeoutConfig]):
     def make_state(self, key: Hashable = None) -> Timing:
         return Timing(self)
 
-    def __enter__(self) -> Timeout:
-        self._may_be_a_block()
+    def __enter__(self) -> Self:
+        self.must_run_inline()
+        return super().__enter__()
+
+    def must_run_inline(self) -> None:
+        """A sync block stays on its caller's thread, whatever happens: refuse where that is not what was asked for."""
         if self.config.runs == "worker":
             raise TypeError(
                 f"{self.label} cannot be a sync block that runs in a worker: use `async with`, a decorated function, "
                 'or timeout(..., runs="inline"), which must cooperate'
             )
-        block.push(self.entry().__enter__())
-        return self
 
     def _may_be_a_block(self, *, awaited: bool = False) -> None:
         if self.config.detached:
             raise TypeError(f"{self.label} cannot be a block: it is detached, and a block cannot be left behind")
+
+    def judge(self, error: BaseException) -> Verdict:
+        ours = isinstance(error, TimeoutExceededError) and error.policy == self.name
+        return Verdict.FAILURE if ours else Verdict.NO_EVIDENCE
 
     def snapshot(self) -> TimeoutSnapshot:
         return cast("TimeoutSnapshot", super().snapshot())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import AsyncGenerator, Callable, Generator
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -10,8 +9,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from everkeel.errors import TimeoutExceededError, WorkersExhaustedError
 from everkeel.policies.timeout.inflight import Again, InFlight, Key
 from everkeel.runtime.cancellation import CURRENT, Cancellation
-from everkeel.runtime.deadline import AMBIENT
-from everkeel.runtime.expiry import SyncBounds, call_within
+from everkeel.runtime.deadline import AMBIENT, Deadline
+from everkeel.runtime.expiry import GAVE_UP, SyncBounds, call_within, exhausted
 from everkeel.runtime.state import CallKind, Shadow, State
 from everkeel.runtime.tally import read, tally
 
@@ -42,6 +41,7 @@ else:
     except BaseException as error:
         if flight.expired(key, cancelling, error):
             raise timeout.over(flight.seconds) from error
+        timeout.passed(error)
         raise
     if key in live:
         del live[key]
@@ -63,6 +63,7 @@ class Inline(NamedTuple):
 
     cancellation: Cancellation
     outer: Cancellation | None
+    deadline: Deadline | None
 
 
 class Timing(State):
@@ -81,15 +82,18 @@ class Timing(State):
 
     def adapt(self, old: TimeoutConfig | None, new: TimeoutConfig) -> None:
         if old is None or old.seconds != new.seconds:
-            # Another length is another queue; calls in flight stay in the one they are in.
-            self._flights: weakref.WeakKeyDictionary[Any, InFlight] = weakref.WeakKeyDictionary()
-            self.flight = InFlight(new.seconds, self.policy.clock, None)
+            with self.policy.lock:  # against `flight_on`, which must not put a queue of the old length among the new
+                # Another length is another queue; calls in flight stay in the one they are in.
+                self._flights: dict[asyncio.AbstractEventLoop, InFlight] = {}
+                self.flight = InFlight(new.seconds, self.policy.clock, None)
 
     def flight_on(self, loop: asyncio.AbstractEventLoop) -> InFlight:
         """The calls in flight on an event loop; the loop asked for last is the one found first next time."""
         with self.policy.lock:
             flight = self._flights.get(loop)
             if flight is None:
+                for over in [other for other in self._flights if other.is_closed()]:
+                    del self._flights[over]
                 flight = self._flights[loop] = InFlight(self.policy.config.seconds, self.policy.clock, loop)
             self.flight = flight
         return flight
@@ -127,10 +131,13 @@ class Timing(State):
         return Watched(flight, flight.begin(task), cancelling)
 
     def enter(self) -> Inline:
+        self.policy.must_run_inline()
         clock, seconds = self.policy.clock, self._bounded(self.policy.config.seconds)
+        at = clock.monotonic() + seconds
         error = TimeoutExceededError(self.policy.name, seconds)
-        permit = Inline(Cancellation(clock, clock.monotonic() + seconds, error), CURRENT.get())
+        permit = Inline(Cancellation(clock, at, error), CURRENT.get(), AMBIENT.get())
         CURRENT.set(permit.cancellation)
+        AMBIENT.set(Deadline(at, length=seconds, clock=clock))  # never later than the one around it: see `_bounded`
         return permit
 
     def done(self, permit: Watched | Inline, result: Any) -> None:
@@ -141,10 +148,14 @@ class Timing(State):
     def failed(self, permit: Watched | Inline, error: BaseException) -> None:
         if self._expired(permit, error):
             raise self.over(self._seconds(permit)) from error
-        if isinstance(error, Exception):
-            self.policy.counts.tick("ignored")
+        self.passed(error)
 
     dropped = failed
+
+    def passed(self, error: BaseException) -> None:
+        """The call ended in time, in an error of its own: no business of a timeout, but counted."""
+        if isinstance(error, Exception):
+            self.policy.counts.tick("ignored")
 
     def _seconds(self, permit: Watched | Inline) -> float:
         return permit.flight.seconds if isinstance(permit, Watched) else permit.cancellation.error.seconds
@@ -153,25 +164,28 @@ class Timing(State):
         if isinstance(permit, Watched):
             return permit.flight.expired(permit.key, permit.cancelling, error)
         CURRENT.set(permit.outer)
-        return permit.cancellation.requested and (error is None or isinstance(error, TimeoutExceededError))
+        AMBIENT.set(permit.deadline)
+        return permit.cancellation.requested and (error is None or isinstance(error, GAVE_UP))
 
     # ------------------------------------------------------------------ calls
 
     def call(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
-        return self._in_time(self.policy.config.seconds, fn, args, kwargs)
+        result = self._in_time(self.policy.config.seconds, fn, args, kwargs)
+        next(self.ok)
+        return result
 
     def _in_time(self, length: float, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         rules, seconds = self.policy.config, self._bounded(length)
-        expire = partial(self.over, seconds)
+        expire = _Expire(self, seconds)
         try:
-            result = self._bounds.call(rules.runs, seconds, rules.max_abandoned, expire, fn, args, kwargs)
-        except TimeoutExceededError:
+            return self._bounds.call(rules.runs, seconds, rules.max_abandoned, expire, fn, args, kwargs)
+        except Exception as error:
+            if not expire.happened and not self._refused(error):
+                self.passed(error)
             raise
-        except Exception:
-            self.policy.counts.tick("ignored")
-            raise
-        next(self.ok)
-        return result
+
+    def _refused(self, error: Exception) -> bool:
+        return isinstance(error, WorkersExhaustedError) and error.policy == self.policy.name
 
     async def acall(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
         if self.policy.config.detached:
@@ -189,26 +203,20 @@ class Timing(State):
         """Return on time whatever the body does; it goes on alone, and is counted until it ends."""
         from asyncio import ensure_future, shield
 
-        policy = self.policy
-        rules, clock = policy.config, policy.clock
+        rules, clock = self.policy.config, self.policy.clock
         if len(self._left) >= rules.max_abandoned:
-            next(policy.rejections)
-            raise WorkersExhaustedError(policy.name, None, len(self._left))
-        seconds = self._bounded(rules.seconds)
+            raise exhausted(self.policy, len(self._left))
+        expire = _Expire(self, self._bounded(rules.seconds))
         body = ensure_future(fn(*args, **kwargs))
-        ours: list[TimeoutExceededError] = []
-
-        def expire() -> TimeoutExceededError:
-            ours.append(self.over(seconds))
-            return ours[0]
-
         try:
-            result = await call_within(clock, seconds, expire, shield, (body,), {})
+            result = await call_within(clock, expire.seconds, expire, shield, (body,), {})
         except BaseException as error:
-            if ours and error is ours[0] and not body.done():
-                self._leave(body, clock.monotonic())
-            elif not body.done():
-                body.cancel()  # the caller was cancelled: so is what it was waiting for
+            if expire.happened:
+                if not body.done():
+                    self._leave(body, clock.monotonic())
+            else:
+                body.cancel()  # where the caller was cancelled, so is what it was waiting for
+                self.passed(error)
             raise
         next(self.ok)
         return result
@@ -235,19 +243,22 @@ class Timing(State):
         """So long for the first item, and for each gap between items; the time the consumer takes does not count."""
         rules = self.policy.config
         items = fn(*args, **kwargs)
-        length, sent = rules.seconds, None
-        while True:
-            try:
-                item = self._in_time(length, _step, (items, sent), {})
-            except _EndOfStream as end:
-                next(self.ok)
-                return end.value
-            try:
-                sent = yield item
-            except BaseException:
-                items.close()
-                raise
-            length = rules.seconds if rules.gap is None else rules.gap
+        length, step = rules.seconds, partial(next, items)
+        try:
+            while True:
+                item = self._in_time(length, _step, (items, step), {})
+                if type(item) is _End:
+                    next(self.ok)
+                    return item.value
+                length = rules.seconds if rules.gap is None else rules.gap
+                try:
+                    step = partial(items.send, (yield item))
+                except GeneratorExit:
+                    raise
+                except BaseException as error:
+                    step = partial(items.throw, error)
+        finally:
+            _close(items)
 
     async def astream(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> AsyncGenerator[Any, Any]:
         rules, clock = self.policy.config, self.policy.clock
@@ -255,11 +266,15 @@ class Timing(State):
         length = rules.seconds
         try:
             while True:
-                seconds = self._bounded(length)
+                expire = _Expire(self, self._bounded(length))
                 try:
-                    item = await call_within(clock, seconds, partial(self.over, seconds), anext, (items,), {})
+                    item = await call_within(clock, expire.seconds, expire, anext, (items,), {})
                 except StopAsyncIteration:
                     break
+                except Exception as error:
+                    if not expire.happened:
+                        self.passed(error)
+                    raise
                 yield item
                 length = rules.seconds if rules.gap is None else rules.gap
         finally:
@@ -310,18 +325,46 @@ class Timing(State):
         }
 
 
-class _EndOfStream(Exception):  # noqa: N818 - a signal between two functions
-    """A StopIteration that may cross a thread and a generator."""
+class _Expire:
+    """Makes the error for a call whose time is up, and remembers that it did."""
 
-    def __init__(self, value: Any) -> None:
-        self.value = value
+    __slots__ = ("_timing", "happened", "seconds")
+
+    def __init__(self, timing: Timing, seconds: float) -> None:
+        self._timing, self.seconds, self.happened = timing, seconds, False
+
+    def __call__(self) -> TimeoutExceededError:
+        self.happened = True
+        return self._timing.over(self.seconds)
 
 
-def _step(items: Generator[Any, Any, Any], sent: Any) -> Any:
+class _End(NamedTuple):
+    """What a generator returned: a StopIteration may cross neither a thread nor another generator."""
+
+    value: Any
+
+
+def _step(items: Generator[Any, Any, Any], step: Callable[[], Any]) -> Any:
     try:
-        return next(items) if sent is None else items.send(sent)
+        item = step()
     except StopIteration as end:
-        raise _EndOfStream(end.value) from None
+        return _End(end.value)
+    cancellation = CURRENT.get()
+    if cancellation is not None and cancellation.given_up:
+        _close(
+            items
+        )  # nobody waits for this item any more, and whoever stopped waiting could not close what was running
+    return item
+
+
+def _close(items: Any) -> None:
+    """Close a generator, unless a worker thread is in the middle of it: that one closes it (see `_step`)."""
+    if not items.gi_running:
+        try:
+            items.close()
+        except ValueError:
+            if not items.gi_running:
+                raise
 
 
 class WouldExpire(Shadow):
@@ -332,18 +375,68 @@ class WouldExpire(Shadow):
     policy: Timeout
 
     def enter(self) -> float:
-        return self.policy.clock.monotonic()
+        """When its time would be up."""
+        return self._until(self.policy.config.seconds)
 
     def done(self, permit: float, result: Any) -> None:
         self._look(permit)
         next(self.state.ok)
 
-    def failed(self, permit: float, error: Exception) -> None:
+    def failed(self, permit: float, error: BaseException) -> None:
         self._look(permit)
+        self.state.passed(error)
 
-    def dropped(self, permit: float, error: BaseException) -> None:
-        self._look(permit)
+    dropped = failed
 
-    def _look(self, began: float) -> None:
-        if self.policy.clock.monotonic() - began >= self.policy.config.seconds:
+    def _until(self, length: float) -> float:
+        return self.policy.clock.monotonic() + self.state._bounded(length)
+
+    def _look(self, until: float) -> bool:
+        late = self.policy.clock.monotonic() >= until
+        if late:
             self.policy.would("expire")
+        return late
+
+    def stream(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Generator[Any, Any, Any]:
+        """The first item and each gap, as when it acts; a stream would have been ended only once."""
+        rules = self.policy.config
+        items = fn(*args, **kwargs)
+        length, step, ended = rules.seconds, partial(next, items), False
+        try:
+            while True:
+                until = self._until(length)
+                try:
+                    item = step()
+                except StopIteration as end:
+                    next(self.state.ok)
+                    return end.value
+                finally:
+                    ended = ended or self._look(until)
+                length = rules.seconds if rules.gap is None else rules.gap
+                try:
+                    step = partial(items.send, (yield item))
+                except GeneratorExit:
+                    raise
+                except BaseException as error:
+                    step = partial(items.throw, error)
+        finally:
+            items.close()
+
+    async def astream(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> AsyncGenerator[Any, Any]:
+        rules = self.policy.config
+        items = fn(*args, **kwargs)
+        length, ended = rules.seconds, False
+        try:
+            while True:
+                until = self._until(length)
+                try:
+                    item = await anext(items)
+                except StopAsyncIteration:
+                    break
+                finally:
+                    ended = ended or self._look(until)
+                yield item
+                length = rules.seconds if rules.gap is None else rules.gap
+        finally:
+            await items.aclose()
+        next(self.state.ok)
