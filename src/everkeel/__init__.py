@@ -13,22 +13,29 @@ from everkeel.errors import (
     CircuitOpenError,
     ConfigError,
     EverkeelError,
+    FailFastError,
     HedgeTimeoutError,
     NotRetryable,
     RateLimitedError,
     RejectedError,
     RetryExhaustedError,
+    ShedError,
+    ThrottledError,
     TimeoutExceededError,
     WorkersExhaustedError,
 )
 from everkeel.policies.bulkhead.policy import Bulkhead, bulkhead
 from everkeel.policies.bulkhead.pool import BulkheadPool, bulkhead_pool
 from everkeel.policies.circuit_breaker.policy import CircuitBreaker, circuit_breaker
+from everkeel.policies.concurrency.policy import ConcurrencyLimit, concurrency_limit
+from everkeel.policies.concurrency.priorities import priority
+from everkeel.policies.fail_fast.policy import FailFast, fail_fast
 from everkeel.policies.fallback import Fallback, fallback
 from everkeel.policies.hedge.policy import Hedge, hedge, operation
 from everkeel.policies.retry.attempt import Attempt, current_attempt
 from everkeel.policies.retry.budget import RetryBudget
 from everkeel.policies.retry.policy import Retry, retry
+from everkeel.policies.throttle import AdaptiveThrottle, adaptive_throttle
 from everkeel.policies.timeout.policy import Timeout, timeout
 from everkeel.ratelimit.chain import RateLimitChain, Reservation, rate_limit_chain
 from everkeel.ratelimit.policy import RateLimit, rate_limit
@@ -49,16 +56,17 @@ if _TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
-    "Attempt", "Backoff", "Bulkhead", "BulkheadFullError", "BulkheadPool", "Cancellation", "CircuitBreaker",
-    "CircuitOpenError", "Clock", "ConfigError", "Deadline", "EverkeelError", "Explanation", "Fallback",
-    "Guard", "Hedge", "HedgeTimeoutError", "NotRetryable", "Outcome", "Pipeline", "Policy", "RateLimit",
-    "RateLimitChain", "RateLimitedError", "Registry", "RejectedError", "Reservation", "Retry", "RetryBudget",
-    "RetryExhaustedError", "Subscription", "Timeout", "TimeoutExceededError", "Verdict",
-    "WorkersExhaustedError", "bulkhead", "bulkhead_pool", "circuit_breaker", "constant", "current_attempt",
-    "current_cancellation", "current_deadline", "deadline", "disable", "enable", "events", "explain",
-    "exponential", "fallback", "fibonacci", "guard", "hedge", "linear", "operation", "pipeline",
-    "policies_of", "rate_limit", "rate_limit_chain", "registry", "retry", "sleep", "subscribe", "timeout",
-    "use_clock",
+    "AdaptiveThrottle", "Attempt", "Backoff", "Bulkhead", "BulkheadFullError", "BulkheadPool", "Cancellation",
+    "CircuitBreaker", "CircuitOpenError", "Clock", "ConcurrencyLimit", "ConfigError", "Deadline",
+    "EverkeelError", "Explanation", "FailFast", "FailFastError", "Fallback", "Guard", "Hedge",
+    "HedgeTimeoutError", "NotRetryable", "Outcome", "Pipeline", "Policy", "RateLimit", "RateLimitChain",
+    "RateLimitedError", "Registry", "RejectedError", "Reservation", "Retry", "RetryBudget",
+    "RetryExhaustedError", "ShedError", "Subscription", "ThrottledError", "Timeout", "TimeoutExceededError",
+    "Verdict", "WorkersExhaustedError", "adaptive_throttle", "bulkhead", "bulkhead_pool", "circuit_breaker",
+    "concurrency_limit", "constant", "current_attempt", "current_cancellation", "current_deadline",
+    "deadline", "disable", "enable", "events", "explain", "exponential", "fail_fast", "fallback", "fibonacci",
+    "guard", "hedge", "linear", "operation", "pipeline", "policies_of", "priority", "rate_limit",
+    "rate_limit_chain", "registry", "retry", "sleep", "subscribe", "timeout", "use_clock",
 ]  # fmt: skip
 
 

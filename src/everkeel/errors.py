@@ -6,6 +6,9 @@
     │   ├── CircuitOpenError            the circuit is open
     │   ├── BulkheadFullError           no place free, and none in the queue
     │   ├── RateLimitedError            too many in too short a time
+    │   ├── ShedError                   more at once than the service can take
+    │   ├── ThrottledError              the backend rejects so much that we do not ask
+    │   ├── FailFastError               known to be bad, until somebody or something says otherwise
     │   └── WorkersExhaustedError       too many timed-out calls still occupy their threads
     ├── TimeoutExceededError        no answer in time (also a TimeoutError)
     │   └── HedgeTimeoutError           none of several attempts answered in time
@@ -20,7 +23,7 @@ cheap (no `__init__` in Python runs) and lets it survive pickling and copying.
 
 from __future__ import annotations
 
-from typing import cast
+from typing import ClassVar, cast
 
 
 class EverkeelError(Exception):
@@ -77,6 +80,9 @@ class RejectedError(EverkeelError):
     1.5
     """
 
+    policy_type: ClassVar[str] = "policy"
+    """The type of the policies that raise this: `circuit_breaker`, ..."""
+
     @property
     def retry_after(self) -> float | None:
         """Seconds after which it is worth coming back; None when that is not known."""
@@ -92,6 +98,8 @@ class CircuitOpenError(RejectedError):
     >>> print(CircuitOpenError("payments", 3.2, 0.52, 100))
     circuit 'payments' is open (52% of the last 100 calls failed); next probe in 3.2 s
     """
+
+    policy_type = "circuit_breaker"
 
     @property
     def failure_rate(self) -> float | None:
@@ -128,6 +136,8 @@ class BulkheadFullError(RejectedError):
     bulkhead 'payments' is full (10 running, 5 waiting)
     """
 
+    policy_type = "bulkhead"
+
     @property
     def running(self) -> int:
         """How many calls were running."""
@@ -148,6 +158,8 @@ class RateLimitedError(RejectedError):
     >>> print(RateLimitedError("search", 0.25, 100, 0, "tenant-7", None, "local"))
     rate limit 'search' of 100 reached for 'tenant-7'; try again in 0.25 s
     """
+
+    policy_type = "rate_limit"
 
     @property
     def limit(self) -> int | None:
@@ -181,12 +193,76 @@ class RateLimitedError(RejectedError):
         return f"rate limit {self.policy!r}{limit} reached{whose}{when}"
 
 
+class FailFastError(RejectedError):
+    """Known to be bad, and not tried again until it is reset, its time is over or its check passes.
+
+    >>> print(FailFastError("ledger", None, "3 failures in a row: PermissionError: token revoked"))
+    fail fast 'ledger' is open (3 failures in a row: PermissionError: token revoked) until it is reset
+    """
+
+    policy_type = "fail_fast"
+
+    @property
+    def reason(self) -> str:
+        """What is known to be bad."""
+        return cast("str", self.args[2])
+
+    def __str__(self) -> str:
+        when = " until it is reset" if self.retry_after is None else f"; try again in {self.retry_after:.3g} s"
+        return f"fail fast {self.policy!r} is open ({self.reason}){when}"
+
+
+class ShedError(RejectedError):
+    """More calls at once than the service can take, as far as its latency tells.
+
+    >>> print(ShedError("orders", None, 20, "low"))
+    concurrency limit 'orders' of 20 reached; shed a call of priority 'low'
+    """
+
+    policy_type = "concurrency_limit"
+
+    @property
+    def limit(self) -> int:
+        """How many calls might run at once when this one was shed."""
+        return cast("int", self.args[2])
+
+    @property
+    def priority(self) -> str | None:
+        """The priority of the call, where the limit has priorities."""
+        return cast("str | None", self.args[3])
+
+    def __str__(self) -> str:
+        what = "a call" if self.priority is None else f"a call of priority {self.priority!r}"
+        return f"concurrency limit {self.policy!r} of {self.limit} reached; shed {what}"
+
+
+class ThrottledError(RejectedError):
+    """The backend rejects so many calls that this one was rejected here, to spare it.
+
+    >>> print(ThrottledError("search", None, 0.4))
+    adaptive throttle 'search': rejecting 40% of calls, because the backend fails so many
+    """
+
+    policy_type = "adaptive_throttle"
+
+    @property
+    def share(self) -> float:
+        """The share of calls that is rejected at the moment."""
+        return cast("float", self.args[2])
+
+    def __str__(self) -> str:
+        share = f"rejecting {self.share:.0%} of calls"
+        return f"adaptive throttle {self.policy!r}: {share}, because the backend fails so many"
+
+
 class WorkersExhaustedError(RejectedError):
     """So many timed-out calls still occupy their threads that one more is refused rather than started.
 
     >>> print(WorkersExhaustedError("report", None, 64))
     timeout 'report': 64 abandoned calls still occupy their threads; refusing to start another
     """
+
+    policy_type = "timeout"
 
     @property
     def abandoned(self) -> int:

@@ -242,6 +242,28 @@ class HedgeWon(Event):
     attempt: int
 
 
+# ------------------------------------------------------------------ fail fast
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FailFastOpened(Event):
+    """Known to be bad: calls are rejected for `open_for` seconds (None: until it is reset, or its check passes)."""
+
+    reason: str
+    open_for: float | None
+    error: BaseException | None = None
+    """The last of the failures that opened it; None when it was the check, or a hand."""
+    key: object = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FailFastClosed(Event):
+    """Calls pass again; `reason` is reset, time or check."""
+
+    reason: str
+    key: object = None
+
+
 # ------------------------------------------------------------------ fallback
 
 

@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 
+from everkeel.policies.fail_fast.state import Gate
 from everkeel.policies.fallback import Rescue
 from everkeel.policies.retry import attempt as marks
 from everkeel.policies.retry.nesting import BLOCK
@@ -101,7 +102,7 @@ def in_async_blocks(policy: Any, fn: Callable[..., Awaitable[Any]]) -> Callable[
 
 def _form(style: str, awaited: bool, clock: VirtualClock, patch: pytest.MonkeyPatch) -> Form:
     if style == "seam":
-        for state in (Retrying, Rescue):
+        for state in (Retrying, Rescue, Gate):
             patch.setattr(state, "fragment", lambda self, kind: None)
     return Form(style, awaited, clock)
 

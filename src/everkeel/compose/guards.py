@@ -13,12 +13,18 @@ from everkeel.policies.bulkhead.policy import bulkhead as make_bulkhead
 from everkeel.policies.bulkhead.pool import BulkheadPool
 from everkeel.policies.circuit_breaker.policy import CircuitBreaker
 from everkeel.policies.circuit_breaker.policy import circuit_breaker as make_circuit_breaker
+from everkeel.policies.concurrency.policy import ConcurrencyLimit
+from everkeel.policies.concurrency.policy import concurrency_limit as make_concurrency_limit
+from everkeel.policies.fail_fast.policy import FailFast
+from everkeel.policies.fail_fast.policy import fail_fast as make_fail_fast
 from everkeel.policies.fallback import Fallback
 from everkeel.policies.fallback import fallback as make_fallback
 from everkeel.policies.hedge.policy import Hedge
 from everkeel.policies.hedge.policy import hedge as make_hedge
 from everkeel.policies.retry.policy import Retry
 from everkeel.policies.retry.policy import retry as make_retry
+from everkeel.policies.throttle import AdaptiveThrottle
+from everkeel.policies.throttle import adaptive_throttle as make_adaptive_throttle
 from everkeel.policies.timeout.policy import Timeout
 from everkeel.policies.timeout.policy import timeout as make_timeout
 from everkeel.ratelimit.chain import RateLimitChain
@@ -38,6 +44,14 @@ def _hedge(value: Any) -> Hedge:
     return make_hedge() if value is True else make_hedge(delay=value)
 
 
+def _adaptive_throttle(value: Any) -> AdaptiveThrottle:
+    return make_adaptive_throttle() if value is True else make_adaptive_throttle(multiplier=value)
+
+
+def _concurrency_limit(value: Any) -> ConcurrencyLimit:
+    return make_concurrency_limit() if value is True else make_concurrency_limit(initial=value)
+
+
 def _retry(value: Any) -> Retry:
     return make_retry() if value is True else make_retry(attempts=value)
 
@@ -46,15 +60,22 @@ def _circuit_breaker(value: Any) -> CircuitBreaker:
     return make_circuit_breaker() if value is True else make_circuit_breaker(failure_rate=value)
 
 
+def _fail_fast(value: Any) -> FailFast:
+    return make_fail_fast() if value is True else make_fail_fast(failures=value)
+
+
 # Outermost first: the word in `guard(...)`, the types it takes, and what a shorthand value makes.
 ORDER: tuple[tuple[str, tuple[type[AnyPolicy], ...], Callable[[Any], AnyPolicy]], ...] = (
     ("fallback", (Fallback,), make_fallback),
     ("hedge", (Hedge,), _hedge),
     ("retry", (Retry,), _retry),
     ("circuit_breaker", (CircuitBreaker,), _circuit_breaker),
+    ("fail_fast", (FailFast,), _fail_fast),
+    ("adaptive_throttle", (AdaptiveThrottle,), _adaptive_throttle),
     ("rate_limit", (RateLimit, RateLimitChain), make_rate_limit),
     ("timeout", (Timeout,), make_timeout),
     ("bulkhead", (Bulkhead, BulkheadPool), make_bulkhead),
+    ("concurrency_limit", (ConcurrencyLimit,), _concurrency_limit),
 )
 _RANK = {word: rank for rank, (word, _, _) in enumerate(ORDER)}
 
@@ -208,19 +229,23 @@ def guard(
     hedge: Hedge | Seconds | bool = _UNSET,
     retry: Retry | int | bool = _UNSET,
     circuit_breaker: CircuitBreaker | float | bool = _UNSET,
+    fail_fast: FailFast | int | bool = _UNSET,
+    adaptive_throttle: AdaptiveThrottle | float | bool = _UNSET,
     rate_limit: RateLimit | RateLimitChain | int = _UNSET,
     timeout: Timeout | Seconds = _UNSET,
     bulkhead: Bulkhead | BulkheadPool | int = _UNSET,
+    concurrency_limit: ConcurrencyLimit | int | bool = _UNSET,
 ) -> Guard:
     """Guard a function, or the public methods of a class, by several policies in the order that is almost always right.
 
-    Outermost first: fallback, hedge, retry, circuit breaker, rate limit, timeout, bulkhead, the call. So a retry sees a
-    rejecting breaker, each attempt has its own timeout, and a call that times out while queueing leaves the queue.
+    Outermost first: fallback, hedge, retry, circuit breaker, fail fast, rate limit, timeout, bulkhead, the call. So a
+    retry sees a rejecting breaker, each attempt has its own timeout, and a call that times out while queueing leaves
+    the queue.
 
     Each is a policy object, which may be shared, or a shorthand: `retry=3` is `retry(attempts=3)`, `timeout=2` is
-    `timeout(2)`, `circuit_breaker=0.5` is `circuit_breaker(failure_rate=0.5)`, `rate_limit=50` is `rate_limit(50)` (a
-    second), `bulkhead=10` is `bulkhead(10)`, `True` takes the defaults, and a `fallback` that is no policy is the
-    alternative itself.
+    `timeout(2)`, `circuit_breaker=0.5` is `circuit_breaker(failure_rate=0.5)`, `fail_fast=3` is
+    `fail_fast(failures=3)`, `rate_limit=50` is `rate_limit(50)` (a second), `bulkhead=10` is `bulkhead(10)`, `True`
+    takes the defaults, and a `fallback` that is no policy is the alternative itself.
 
     On a class, shorthands make policies of its own for each public method, a method's own decorators win over those of
     the same type here, and a call through `super()` from a guarded override is not guarded a second time.
@@ -238,8 +263,11 @@ def guard(
             "hedge": hedge,
             "retry": retry,
             "circuit_breaker": circuit_breaker,
+            "fail_fast": fail_fast,
+            "adaptive_throttle": adaptive_throttle,
             "rate_limit": rate_limit,
             "timeout": timeout,
             "bulkhead": bulkhead,
+            "concurrency_limit": concurrency_limit,
         }
     )

@@ -119,26 +119,15 @@ def explain(error: BaseException) -> Explanation:
 def _own(error: BaseException) -> Decision | None:
     """What one of our own errors says about itself."""
     if isinstance(error, RejectedError):
-        kind = type(error).__name__.removesuffix("Error")
-        return Decision(error.policy, _words(kind), "rejected", str(error))
+        return Decision(error.policy, error.policy_type, "rejected", str(error))
     if isinstance(error, TimeoutExceededError):
         return Decision(error.policy, error.limit, "timed_out", f"no answer within {error.seconds:g} s")
     return None
 
 
-def _words(name: str) -> str:
-    known = {
-        "CircuitOpen": "circuit_breaker",
-        "BulkheadFull": "bulkhead",
-        "RateLimited": "rate_limit",
-        "WorkersExhausted": "timeout",
-    }
-    return known.get(name, name)
-
-
 def describe(kind: type[BaseException], args: tuple[Any, ...]) -> str:
     """Class and message of an exception that is not kept, from its class and arguments."""
     if issubclass(kind, EverkeelError):
-        return kind.__name__
+        return f"{kind.__name__}: {kind(*args)}"
     text = ", ".join(str(argument) for argument in args)
     return f"{kind.__name__}: {text[:200]}" if text else kind.__name__

@@ -1,4 +1,4 @@
-"""Those who wait for a place. A waiter is granted one, or gives up; whichever happens first under the lock counts."""
+"""Those who wait, threads and tasks alike: each is granted what it waits for, or gives up; what happens first counts."""
 
 from __future__ import annotations
 
@@ -21,8 +21,12 @@ class ThreadWaiter:
         self._event = threading.Event()
 
     def grant(self) -> None:
-        """Here is your place. Called under the lock."""
+        """Here it is."""
         self.granted = True
+        self._event.set()
+
+    def wake(self) -> None:
+        """There is no use in waiting longer."""
         self._event.set()
 
     def wait(self, clock: Clock, seconds: float | None) -> None:
@@ -41,8 +45,12 @@ class TaskWaiter:
         self._future: asyncio.Future[None] = clock.future(loop)
 
     def grant(self) -> None:
-        """Here is your place. Called under the lock, from any thread."""
+        """Here it is. From any thread."""
         self.granted = True
+        self.wake()
+
+    def wake(self) -> None:
+        """There is no use in waiting longer. From any thread."""
         if threading.get_ident() == self._thread:
             self._wake()
         elif not self._loop.is_closed():

@@ -1,7 +1,6 @@
 """Bulkhead: so many at once and no more, so that one slow dependency cannot use up the whole process.
 
 - `config`: what may be set
-- `waiting`: those who wait for a place, threads and tasks alike
 - `state`: the places
 - `pool`: a kind with threads of its own
 - `policy`: what the user holds

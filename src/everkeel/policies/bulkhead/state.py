@@ -13,10 +13,10 @@ from collections.abc import Callable, Hashable
 from typing import TYPE_CHECKING, Any
 
 from everkeel.errors import BulkheadFullError
-from everkeel.policies.bulkhead.waiting import TaskWaiter, ThreadWaiter
 from everkeel.runtime.deadline import remaining
 from everkeel.runtime.state import CallKind, Shadow, State
 from everkeel.runtime.tally import read, tally
+from everkeel.runtime.waiting import TaskWaiter, ThreadWaiter
 
 if TYPE_CHECKING:
     from everkeel.policies.bulkhead.config import BulkheadConfig
@@ -51,7 +51,7 @@ class Places(State):
 
     def __init__(self, policy: Bulkhead, key: Hashable = None) -> None:
         self.policy, self.key, self.ok = policy, key, tally()
-        self.tokens: deque[None] = deque([None] * policy.config.limit)
+        self.tokens: deque[None] = deque([None] * self.limit())
         self.waiters: deque[ThreadWaiter | TaskWaiter] = deque()
         self.debt = 0  # places that a lowered limit has yet to take away
         self.attention = False  # somebody waits, or there is a debt: whoever gives a place back must look
@@ -238,7 +238,10 @@ class Places(State):
         return WouldQueue(self)
 
     def adapt(self, old: BulkheadConfig, new: BulkheadConfig) -> None:
-        change = new.limit - old.limit
+        self._resize(new.limit - old.limit)
+
+    def _resize(self, change: int) -> None:
+        """So many places more, or fewer: those that are taken go when they are given back."""
         with self.policy.lock:
             paid = min(self.debt, max(0, change))
             self.debt += max(0, -change) - paid
@@ -248,17 +251,21 @@ class Places(State):
 
     def forgettable(self) -> bool:
         # A call that has found this state but not yet taken its token is missed: for a moment there may be one too many
-        return len(self.tokens) == self.policy.config.limit and not self.attention
+        return len(self.tokens) == self.limit() and not self.attention
 
     def after_fork(self) -> None:
         self.tokens.clear()  # the same deque: woven functions have it by name
-        self.tokens.extend([None] * self.policy.config.limit)
+        self.tokens.extend([None] * self.limit())
         self.waiters.clear()
         self.debt, self.attention = 0, False
 
+    def limit(self) -> int:
+        """How many places there are."""
+        return self.policy.config.limit
+
     def running(self) -> int:
         """How many calls are running. May be off by one for a moment: nothing is locked to take a place."""
-        return max(0, self.policy.config.limit + self.debt - len(self.tokens))
+        return max(0, self.limit() + self.debt - len(self.tokens))
 
     def successes(self) -> int:
         return read(self.ok)
@@ -267,7 +274,7 @@ class Places(State):
         return {
             "running": self.running(),
             "waiting": len(self.waiters),
-            "limit": self.policy.config.limit,
+            "limit": self.limit(),
             "queued": self.policy.counts["queued"],
             "waited": self.policy.waited,
         }
