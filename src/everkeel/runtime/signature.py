@@ -35,9 +35,27 @@ class Signature(NamedTuple):
     """Names that generated code must leave alone."""
     first: str
     """The first parameter: `self`, in a method."""
+    plain: tuple[str, ...] = ()
+    """The parameters that hold one argument each."""
+    star: str | None = None
+    """The one that holds further positional arguments."""
+    stars: str | None = None
+    """The one that holds further named arguments."""
 
 
-ANYTHING = Signature("*args, **kwargs", "*args, **kwargs", frozenset({"args", "kwargs"}), "args[0]")
+ANYTHING = Signature(
+    "*args, **kwargs", "*args, **kwargs", frozenset({"args", "kwargs"}), "args[0]", star="args", stars="kwargs"
+)
+
+
+def types_of(values: tuple[object, ...]) -> tuple[type, ...]:
+    """The types of several values."""
+    return tuple(map(type, values))
+
+
+def named(arguments: dict[str, object]) -> tuple[tuple[str, object, type], ...]:
+    """Named arguments and their types, whatever order they were given in."""
+    return tuple((name, arguments[name], type(arguments[name])) for name in sorted(arguments))
 
 
 def signature_of(fn: Callable[..., Any]) -> Signature:
@@ -47,6 +65,8 @@ def signature_of(fn: Callable[..., Any]) -> Signature:
     parameters: list[str] = []
     arguments: list[str] = []
     names: set[str] = set()
+    plain: list[str] = []
+    star = stars = None
     star_seen = False
     # follow_wrapped=False: what counts is what *this* function accepts, not what the one it wraps says it does.
     listed = list(inspect.signature(fn, follow_wrapped=False).parameters.values())
@@ -57,24 +77,26 @@ def signature_of(fn: Callable[..., Any]) -> Signature:
         names.add(name)
         default = "" if parameter.default is parameter.empty else "=None"
         if kind is parameter.VAR_POSITIONAL:
-            star_seen = True
+            star, star_seen = name, True
             parameters.append(f"*{name}")
             arguments.append(f"*{name}")
         elif kind is parameter.VAR_KEYWORD:
+            stars = name
             parameters.append(f"**{name}")
             arguments.append(f"**{name}")
         elif kind is parameter.KEYWORD_ONLY:
             if not star_seen:
                 parameters.append("*")
                 star_seen = True
+            plain.append(name)
             parameters.append(name + default)
             arguments.append(f"{name}={name}")
         else:
+            plain.append(name)
             parameters.append(name + default)
             arguments.append(name)
             followed_by = listed[position + 1].kind if position + 1 < len(listed) else None
             if kind is parameter.POSITIONAL_ONLY and followed_by is not parameter.POSITIONAL_ONLY:
                 parameters.append("/")
-    return Signature(
-        ", ".join(parameters), ", ".join(arguments), frozenset(names), listed[0].name if listed else "None"
-    )
+    first = listed[0].name if listed else "None"
+    return Signature(", ".join(parameters), ", ".join(arguments), frozenset(names), first, tuple(plain), star, stars)

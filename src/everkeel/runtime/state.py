@@ -12,9 +12,10 @@ There are two ways through a state, and both decide with the same methods:
   and otherwise calls them. The default fragment is the permit protocol unrolled, so a policy need not write one.
 
 Words in a fragment: `INNER` the guarded call, `ARGS` the arguments it gets, `FIRST` the first of them, `RESULT` what
-it returned, `REST` a function that runs everything inside, `AWAIT` (`await` or nothing); a method in capitals,
-`.ENTER()`, is `.aenter()` in a coroutine function and `.enter()` elsewhere. Names are the state's `word`, its `parts`,
-what `names` gives, and locals of your own.
+it returned, `REST` a function that runs everything inside, `FN` the function itself, `KEY` its arguments and their
+types as elements of a tuple, `AWAIT` (`await` or nothing); a method in capitals, `.ENTER()`, is `.aenter()` in a
+coroutine function and `.enter()` elsewhere. Names are the state's `word`, its `parts`, what `names` gives, and locals
+of your own.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ from typing import Any, Protocol, TypeVar, cast
 
 from everkeel.errors import ConfigError
 from everkeel.runtime.clock import DEFAULT
-from everkeel.runtime.signature import ANYTHING, kind_of, signature_of
+from everkeel.runtime.signature import ANYTHING, kind_of, named, signature_of, types_of
 from everkeel.runtime.state import CallKind, State, fold
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -56,20 +56,20 @@ class Woven(Protocol):
 class Rest:
     """What is inside a layer, as a function of its own, woven when it is first called."""
 
-    __slots__ = ("_fn", "_layers", "_made")
+    __slots__ = ("_layers", "_made", "fn")
 
     def __init__(self, fn: Callable[..., Any], layers: Sequence[State]) -> None:
-        self._fn, self._layers = fn, layers
+        self.fn, self._layers = fn, layers
         self._made: Callable[..., Any] | None = None
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if self._made is None:
-            self._made = compiled(self._fn, self._layers) if self._layers else self._fn
+            self._made = compiled(self.fn, self._layers) if self._layers else self.fn
         return self._made(*args, **kwargs)
 
     def is_like(self, other: object) -> bool:
         """Would the other one do the very same?"""
-        if not isinstance(other, Rest) or self._fn is not other._fn or len(self._layers) != len(other._layers):
+        if not isinstance(other, Rest) or self.fn is not other.fn or len(self._layers) != len(other._layers):
             return False
         return all(mine is theirs for mine, theirs in zip(self._layers, other._layers, strict=True))
 
@@ -86,9 +86,11 @@ def _interchangeable(one: object, other: object) -> bool:
 class Source:
     """The text of one woven function, and the namespace its names stand for."""
 
-    def __init__(self, fn: Callable[..., Any], layers: Sequence[State], space: dict[str, object]) -> None:
+    def __init__(
+        self, fn: Callable[..., Any], layers: Sequence[State], space: dict[str, object], kind: CallKind | None = None
+    ) -> None:
         self.fn, self.space = fn, space
-        self.kind: CallKind = kind_of(fn)
+        self.kind: CallKind = kind or kind_of(fn)
         self.signature = signature_of(fn)
         self.local: set[str] = set()  # names the generated code assigns
         self.layers: list[State] = []  # whose fragments are in it: what is inside a seam is in a function of its own
@@ -124,6 +126,8 @@ class Source:
         names = {layer.word: layer, **{part: getattr(layer, part) for part in layer.parts}, **layer.names(self.kind)}
         if "REST" in text:
             names["REST"] = Rest(self.fn, inside)
+        if "FN" in text:
+            names["FN"] = self.fn
         return self._place(text, names, self._nest(inside) if "INNER" in text else [])
 
     def _place(self, fragment: str, names: dict[str, object], inner: list[str]) -> list[str]:
@@ -131,6 +135,8 @@ class Source:
         fragment = _METHOD.sub(lambda found: f".{prefix}{found[1].lower()}(", fragment)
         fragment = fragment.replace("AWAIT ", "await " if prefix else "")
         chosen = {"ARGS": self.signature.arguments, "RESULT": self.result, "FIRST": self.signature.first}
+        if "KEY" in fragment:
+            chosen["KEY"] = self._key()
         lines: list[str] = []
         for line in fragment.splitlines():
             bare = line.lstrip()
@@ -140,6 +146,18 @@ class Source:
             elif bare:
                 lines.append(pad + _WORD.sub(lambda found: self._name(found[0], names, chosen), bare))
         return lines
+
+    def _key(self) -> str:
+        """All arguments and their types, as the elements of a tuple: 1, 1.0 and True are equal, and yet three keys."""
+        written = self.signature
+        of = self._name("type", {}, {})
+        values, types = [*written.plain], [f"{of}({name})" for name in written.plain]
+        if written.star is not None:
+            values.append(written.star)
+            types.append(f"{self._name('types_of', {'types_of': types_of}, {})}({written.star})")
+        if written.stars is not None:
+            values.append(f"{self._name('named', {'named': named}, {})}({written.stars}) if {written.stars} else ()")
+        return ", ".join([*values, *types])
 
     def _name(self, word: str, names: dict[str, object], chosen: dict[str, str]) -> str:
         """The name `word` goes by here: itself, unless a parameter, another layer or an older weaving has it."""
@@ -168,10 +186,10 @@ class Source:
         return name
 
 
-def compiled(fn: Callable[..., Any], layers: Sequence[State]) -> FunctionType:
-    """`fn` inside `layers` as one new function."""
+def compiled(fn: Callable[..., Any], layers: Sequence[State], kind: CallKind | None = None) -> FunctionType:
+    """`fn` inside `layers` as one new function; of another kind than `fn` where the layers never call it."""
     space = _namespace(fn)
-    source = Source(fn, layers, space)
+    source = Source(fn, layers, space, kind)
     space["__layers__"] = lambda: source.layers
     return _shaped(FunctionType(source.compile(), space, source.name), fn)
 
