@@ -271,15 +271,20 @@ class Policy(Generic[C]):
         self._announce(before, after)
 
     def _apply(self, live: dict[str, Any]) -> None:
-        outside = settings.overrides(self.type, self.name) if self.name is not None else {}
-        old = self.config
-        new = self._code.changed(self.name, {**outside, **live}) if outside or live else self._code
+        new = self._under(settings.overrides, live)
         self._live = live
-        if new == old:
-            return
-        self.config = new
-        self.state.adapt(old, new)
-        self.refresh()
+        self._take(new)
+
+    def _under(self, overrides: settings.Overrides, live: dict[str, Any]) -> C:
+        outside = overrides(self.type, self.name) if self.name is not None else {}
+        return self._code.changed(self.name, {**outside, **live}) if outside or live else self._code
+
+    def _take(self, new: C) -> None:
+        old = self.config
+        if new != old:
+            self.config = new
+            self.state.adapt(old, new)
+            self.refresh()
 
     def _announce(self, old: C, new: C) -> None:
         if new == old or not self.heard():
@@ -417,15 +422,16 @@ def override_with(source: settings.Overrides | None) -> None:
 
     All of them, or none: a value that is not allowed leaves the configuration before it in force.
     """
-    before, settings.overrides = settings.overrides, source or settings.no_overrides
-    try:
-        for policy in registry:
-            policy.bind()
-    except ConfigError:
-        settings.overrides = before
-        for policy in registry:
-            policy.bind()
-        raise
+    overrides = source or settings.no_overrides
+    with _changing:
+        # All are asked for before the first one is changed: what raises, raises here.
+        new = [(policy, policy._under(overrides, policy._live)) for policy in registry]
+        old = [policy.config for policy, _ in new]
+        settings.overrides = overrides
+        for policy, config in new:
+            policy._take(config)
+    for (policy, config), before in zip(new, old, strict=True):
+        policy._announce(before, config)
 
 
 def refuse_coroutine(owner: str, result: CoroutineType[Any, Any, Any]) -> NoReturn:
