@@ -127,7 +127,8 @@ def _own(error: BaseException) -> Decision | None:
 
 def describe(kind: type[BaseException], args: tuple[Any, ...]) -> str:
     """Class and message of an exception that is not kept, from its class and arguments."""
-    if issubclass(kind, EverkeelError):
-        return f"{kind.__name__}: {kind(*args)}"
-    text = ", ".join(str(argument) for argument in args)
+    try:
+        text = str(kind(*args)) if issubclass(kind, EverkeelError) else ", ".join(str(argument) for argument in args)
+    except Exception:  # an argument that cannot be shown must not replace the error that is on its way
+        text = "…"
     return f"{kind.__name__}: {text[:200]}" if text else kind.__name__

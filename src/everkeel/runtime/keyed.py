@@ -109,8 +109,12 @@ class Keyed(State):
         return (yield from self.of(args, kwargs).stream(fn, *args, **kwargs))
 
     async def astream(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> AsyncGenerator[Any, Any]:
-        async for item in self.of(args, kwargs).astream(fn, *args, **kwargs):
-            yield item
+        items = self.of(args, kwargs).astream(fn, *args, **kwargs)
+        try:
+            async for item in items:
+                yield item
+        finally:
+            await items.aclose()  # now, and not when somebody collects it: it holds a permit
 
     # ------------------------------------------------------------------ the woven path
 
