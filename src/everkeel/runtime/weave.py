@@ -244,9 +244,9 @@ class Weaving:
             if self._unweavable:
                 return fold(self.layers(), self.kind, self.fn)
             try:
-                self._source = Source(self.fn, self.layers(), self.space)
-                function.__code__ = self._source.compile()
-                self._woven = self._source.layers
+                source = Source(self.fn, self.layers(), self.space)
+                function.__code__ = source.compile()
+                self._source, self._woven = source, source.layers
             except (SyntaxError, NameError, ValueError) as error:
                 self._unweavable = True  # until something changes
                 _say_plain(self, error)
@@ -307,7 +307,7 @@ def woven(fn: F, policies: Iterable[Woven]) -> F:
     _guardable(fn)
     all_policies = tuple(policies)
     inner = weaving_of(fn)
-    if inner is not None:
+    if inner is not None and inner.function() is fn:  # and not a method of it, bound to an object
         return cast("F", Weaving(inner.fn, (*all_policies, *inner.policies)).build())
     return cast("F", Weaving(fn, all_policies).build())
 
