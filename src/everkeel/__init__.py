@@ -17,6 +17,7 @@ if _TYPE_CHECKING:
     from everkeel.errors import ConfigError as ConfigError
     from everkeel.errors import EverkeelError as EverkeelError
     from everkeel.errors import FailFastError as FailFastError
+    from everkeel.errors import FeatureDisabledError as FeatureDisabledError
     from everkeel.errors import HedgeTimeoutError as HedgeTimeoutError
     from everkeel.errors import NotRetryable as NotRetryable
     from everkeel.errors import RateLimitedError as RateLimitedError
@@ -39,6 +40,8 @@ if _TYPE_CHECKING:
     from everkeel.policies.fail_fast.policy import fail_fast as fail_fast
     from everkeel.policies.fallback import Fallback as Fallback
     from everkeel.policies.fallback import fallback as fallback
+    from everkeel.policies.feature_toggle.policy import FeatureToggle as FeatureToggle
+    from everkeel.policies.feature_toggle.policy import feature_toggle as feature_toggle
     from everkeel.policies.hedge.policy import Hedge as Hedge
     from everkeel.policies.hedge.policy import hedge as hedge
     from everkeel.policies.hedge.policy import operation as operation
@@ -87,15 +90,16 @@ __version__ = "0.1.0"
 __all__ = [
     "AdaptiveThrottle", "Attempt", "Backoff", "Bulkhead", "BulkheadFullError", "BulkheadPool", "Cancellation",
     "CircuitBreaker", "CircuitOpenError", "Clock", "ConcurrencyLimit", "ConfigError", "Deadline",
-    "EverkeelError", "Explanation", "FailFast", "FailFastError", "Fallback", "Guard", "Hedge",
-    "HedgeTimeoutError", "NotRetryable", "Outcome", "Pipeline", "Policy", "RateLimit", "RateLimitChain",
-    "RateLimitedError", "Registry", "RejectedError", "Reservation", "Retry", "RetryBudget",
-    "RetryExhaustedError", "ShedError", "Subscription", "ThrottledError", "Timeout", "TimeoutExceededError",
-    "Verdict", "WorkersExhaustedError", "adaptive_throttle", "bulkhead", "bulkhead_pool", "circuit_breaker",
-    "concurrency_limit", "constant", "current_attempt", "current_cancellation", "current_deadline",
-    "deadline", "disable", "enable", "events", "explain", "exponential", "fail_fast", "fallback", "fibonacci",
-    "guard", "hedge", "linear", "operation", "pipeline", "policies_of", "priority", "rate_limit",
-    "rate_limit_chain", "registry", "retry", "sleep", "subscribe", "timeout", "use_clock",
+    "EverkeelError", "Explanation", "FailFast", "FailFastError", "Fallback", "FeatureDisabledError",
+    "FeatureToggle", "Guard", "Hedge", "HedgeTimeoutError", "NotRetryable", "Outcome", "Pipeline", "Policy",
+    "RateLimit", "RateLimitChain", "RateLimitedError", "Registry", "RejectedError", "Reservation", "Retry",
+    "RetryBudget", "RetryExhaustedError", "ShedError", "Subscription", "ThrottledError", "Timeout",
+    "TimeoutExceededError", "Verdict", "WorkersExhaustedError", "adaptive_throttle", "bulkhead",
+    "bulkhead_pool", "circuit_breaker", "concurrency_limit", "constant", "current_attempt",
+    "current_cancellation", "current_deadline", "deadline", "disable", "enable", "events", "explain",
+    "exponential", "fail_fast", "fallback", "feature_toggle", "fibonacci", "guard", "hedge", "linear",
+    "operation", "pipeline", "policies_of", "priority", "rate_limit", "rate_limit_chain", "registry", "retry",
+    "sleep", "subscribe", "timeout", "use_clock",
 ]  # fmt: skip
 
 # Where each name lives. It is imported when it is first used: `import everkeel` costs next to nothing, and a service
@@ -104,9 +108,9 @@ _HOMES = {
     "everkeel.compose.chain": "Pipeline pipeline",
     "everkeel.compose.guards": "Guard guard",
     "everkeel.errors": (
-        "BulkheadFullError CircuitOpenError ConfigError EverkeelError FailFastError HedgeTimeoutError "
-        "NotRetryable RateLimitedError RejectedError RetryExhaustedError ShedError ThrottledError "
-        "TimeoutExceededError WorkersExhaustedError"
+        "BulkheadFullError CircuitOpenError ConfigError EverkeelError FailFastError FeatureDisabledError "
+        "HedgeTimeoutError NotRetryable RateLimitedError RejectedError RetryExhaustedError ShedError "
+        "ThrottledError TimeoutExceededError WorkersExhaustedError"
     ),
     "everkeel.policies.bulkhead.policy": "Bulkhead bulkhead",
     "everkeel.policies.bulkhead.pool": "BulkheadPool bulkhead_pool",
@@ -115,6 +119,7 @@ _HOMES = {
     "everkeel.policies.concurrency.priorities": "priority",
     "everkeel.policies.fail_fast.policy": "FailFast fail_fast",
     "everkeel.policies.fallback": "Fallback fallback",
+    "everkeel.policies.feature_toggle.policy": "FeatureToggle feature_toggle",
     "everkeel.policies.hedge.policy": "Hedge hedge operation",
     "everkeel.policies.retry.attempt": "Attempt current_attempt",
     "everkeel.policies.retry.budget": "RetryBudget",

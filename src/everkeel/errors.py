@@ -8,6 +8,7 @@
     │   ├── RateLimitedError            too many in too short a time
     │   ├── ShedError                   more at once than the service can take
     │   ├── ThrottledError              the backend rejects so much that we do not ask
+    │   ├── FeatureDisabledError        the feature is off for this call
     │   ├── FailFastError               known to be bad, until somebody or something says otherwise
     │   └── WorkersExhaustedError       too many timed-out calls still occupy their threads
     ├── TimeoutExceededError        no answer in time (also a TimeoutError)
@@ -210,6 +211,38 @@ class FailFastError(RejectedError):
     def __str__(self) -> str:
         when = " until it is reset" if self.retry_after is None else f"; try again in {self.retry_after:.3g} s"
         return f"fail fast {self.policy!r} is open ({self.reason}){when}"
+
+
+class FeatureDisabledError(RejectedError):
+    """The feature is off for this call, and there is no alternative. `retry_after`: when its schedule begins again.
+
+    >>> print(FeatureDisabledError("search", None, "share", "bob"))
+    feature 'search' is off for 'bob' (not in its share)
+    """
+
+    policy_type = "feature_toggle"
+
+    @property
+    def reason(self) -> str:
+        """The rule that said no: disabled, denied, schedule, predicate or share."""
+        return cast("str", self.args[2])
+
+    @property
+    def key(self) -> object:
+        """Whose call it was, where the toggle has a key."""
+        return self.args[3]
+
+    def __str__(self) -> str:
+        why = {
+            "disabled": "switched off",
+            "denied": "on its deny list",
+            "schedule": "outside of its schedule",
+            "predicate": "its predicate says no",
+            "share": "not in its share",
+        }
+        whose = "" if self.key is None else f" for {self.key!r}"
+        when = "" if self.retry_after is None else f"; on again in {self.retry_after:.3g} s"
+        return f"feature {self.policy!r} is off{whose} ({why.get(self.reason, self.reason)}){when}"
 
 
 class ShedError(RejectedError):

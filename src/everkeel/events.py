@@ -242,6 +242,17 @@ class HedgeWon(Event):
     attempt: int
 
 
+# ------------------------------------------------------------------ feature toggle
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FeatureDenied(Event):
+    """A call did not get the feature; `reason` is disabled, denied, schedule, predicate or share."""
+
+    reason: str
+    key: object = None
+
+
 # ------------------------------------------------------------------ fail fast
 
 

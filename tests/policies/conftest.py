@@ -19,6 +19,7 @@ import pytest
 
 from everkeel.policies.fail_fast.state import Gate
 from everkeel.policies.fallback import Rescue
+from everkeel.policies.feature_toggle.state import Switch
 from everkeel.policies.retry import attempt as marks
 from everkeel.policies.retry.nesting import BLOCK
 from everkeel.policies.retry.state import Retrying
@@ -102,7 +103,7 @@ def in_async_blocks(policy: Any, fn: Callable[..., Awaitable[Any]]) -> Callable[
 
 def _form(style: str, awaited: bool, clock: VirtualClock, patch: pytest.MonkeyPatch) -> Form:
     if style == "seam":
-        for state in (Retrying, Rescue, Gate):
+        for state in (Retrying, Rescue, Gate, Switch):
             patch.setattr(state, "fragment", lambda self, kind: None)
     return Form(style, awaited, clock)
 

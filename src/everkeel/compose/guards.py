@@ -19,6 +19,8 @@ from everkeel.policies.fail_fast.policy import FailFast
 from everkeel.policies.fail_fast.policy import fail_fast as make_fail_fast
 from everkeel.policies.fallback import Fallback
 from everkeel.policies.fallback import fallback as make_fallback
+from everkeel.policies.feature_toggle.policy import FeatureToggle
+from everkeel.policies.feature_toggle.policy import feature_toggle as make_feature_toggle
 from everkeel.policies.hedge.policy import Hedge
 from everkeel.policies.hedge.policy import hedge as make_hedge
 from everkeel.policies.retry.policy import Retry
@@ -60,12 +62,17 @@ def _circuit_breaker(value: Any) -> CircuitBreaker:
     return make_circuit_breaker() if value is True else make_circuit_breaker(failure_rate=value)
 
 
+def _feature_toggle(value: Any) -> FeatureToggle:
+    return make_feature_toggle() if value is True else make_feature_toggle(predicate=value)
+
+
 def _fail_fast(value: Any) -> FailFast:
     return make_fail_fast() if value is True else make_fail_fast(failures=value)
 
 
 # Outermost first: the word in `guard(...)`, the types it takes, and what a shorthand value makes.
 ORDER: tuple[tuple[str, tuple[type[AnyPolicy], ...], Callable[[Any], AnyPolicy]], ...] = (
+    ("feature_toggle", (FeatureToggle,), _feature_toggle),
     ("fallback", (Fallback,), make_fallback),
     ("hedge", (Hedge,), _hedge),
     ("retry", (Retry,), _retry),
@@ -225,6 +232,7 @@ class MethodOnce:
 
 def guard(
     *,
+    feature_toggle: FeatureToggle | Callable[..., Any] | bool = _UNSET,
     fallback: Any = _UNSET,
     hedge: Hedge | Seconds | bool = _UNSET,
     retry: Retry | int | bool = _UNSET,
@@ -238,14 +246,15 @@ def guard(
 ) -> Guard:
     """Guard a function, or the public methods of a class, by several policies in the order that is almost always right.
 
-    Outermost first: fallback, hedge, retry, circuit breaker, fail fast, rate limit, timeout, bulkhead, the call. So a
-    retry sees a rejecting breaker, each attempt has its own timeout, and a call that times out while queueing leaves
-    the queue.
+    Outermost first: feature toggle, fallback, hedge, retry, circuit breaker, fail fast, rate limit, timeout, bulkhead,
+    the call. So a retry sees a rejecting breaker, each attempt has its own timeout, and a call that times out while
+    queueing leaves the queue.
 
     Each is a policy object, which may be shared, or a shorthand: `retry=3` is `retry(attempts=3)`, `timeout=2` is
     `timeout(2)`, `circuit_breaker=0.5` is `circuit_breaker(failure_rate=0.5)`, `fail_fast=3` is
-    `fail_fast(failures=3)`, `rate_limit=50` is `rate_limit(50)` (a second), `bulkhead=10` is `bulkhead(10)`, `True`
-    takes the defaults, and a `fallback` that is no policy is the alternative itself.
+    `fail_fast(failures=3)`, `rate_limit=50` is `rate_limit(50)` (a second), `bulkhead=10` is `bulkhead(10)`, a function
+    as `feature_toggle` is its predicate, `True` takes the defaults, and a `fallback` that is no policy is the
+    alternative itself.
 
     On a class, shorthands make policies of its own for each public method, a method's own decorators win over those of
     the same type here, and a call through `super()` from a guarded override is not guarded a second time.
@@ -259,6 +268,7 @@ def guard(
     """
     return Guard(
         {
+            "feature_toggle": feature_toggle,
             "fallback": fallback,
             "hedge": hedge,
             "retry": retry,

@@ -50,7 +50,7 @@ class Clock:
     """The same in whole nanoseconds. A subclass that overrides `monotonic` alone gets this from it."""
 
     time: Callable[[], float] = staticmethod(_time.time)
-    """Seconds since 1970, for showing to people and other machines; no decision depends on it."""
+    """Seconds since 1970, for showing to people and other machines. No decision but a schedule depends on it."""
 
     random: Callable[[], float] = staticmethod(_draw)
     """A number from 0 up to, not including, 1."""
