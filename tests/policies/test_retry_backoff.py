@@ -119,6 +119,15 @@ def test_a_retry_after_is_waited_for_without_a_backoff_too(retried):
     assert retried.clock.sleeps == [0.2]
 
 
+def test_a_retry_after_is_waited_for_once_and_not_after_the_next_error(retried):
+    policy = retry("fetch", backoff=0)
+    with pytest.raises(KeyError):
+        retried(policy, Flaky(KeyError("id")))()  # now it knows that nothing but the number decides about these
+    with pytest.raises(KeyError):
+        retried(policy, Flaky(BusyError(3), KeyError("id")))()
+    assert retried.clock.sleeps == [3.0]
+
+
 @pytest.mark.parametrize("hint", [None, True, "soon", float("nan"), -5])
 def test_a_retry_after_that_is_no_time_is_not_for_us(retried, hint):
     retried(retry("fetch", backoff=1, jitter=None), Flaky(BusyError(hint), "answer"))()

@@ -110,7 +110,10 @@ def same_everywhere(every_form: Any, make: Any, scripts: list[list[str]], limit:
         assert one == came["plain-sync"], name
 
 
-repeated = settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+repeated = settings(
+    max_examples=min(300, settings.default.max_examples),  # each is a dozen event loops
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
 
 
 @repeated

@@ -96,6 +96,7 @@ class Retrying(State):
             and not (policy.subscriptions or hub.everywhere or marks.wanted)
         ):
             run.attempts += 1
+            run.delay = 0.0  # the attempt before may have been told to wait
             run.history = (type(error), error.args, 0.0, run.history)
             next(self.retries)
             return run
