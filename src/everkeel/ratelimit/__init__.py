@@ -1,11 +1,11 @@
 """Rate limiting: so many per time.
 
 - `algorithm`: what an algorithm is, for those who add their own
-- `buckets`, `windows`: the algorithms; pure, in integer nanoseconds
-- `pressure`: how hard-pressed the protected service is
-- `ledger`: a state per key, in bounded memory
-- `line`: who waits
-- `state`, `shadow`: the limiter at work
+- `buckets`, `windows`: the algorithms, and `pause`: closing one for a while; pure, in integer nanoseconds
+- `single`, `ledger`: what is charged, to one or to many keys in bounded memory
+- `gate`: the quick way in, for woven functions; `door`: the way in, and `line`: who waits before it
+- `refusal`, `pressure`: turning callers away, and how hard-pressed the protected service is
+- `state`, `shadow`: the limiter at work, or only watching
 - `policy`: what the user holds; `chain`: several limiters that take all or nothing
 """
 

@@ -1,14 +1,17 @@
 """What a rate limiting algorithm is: a small pure value that is told the time and the demand, and answers.
 
 Times are integer nanoseconds, because a float bucket is short at its own `retry_after` half of the time. Floats exist
-only at the edge, rounded up. A state belongs to one key; it is None for a key that has not been seen, and whoever calls
-`acquire` keeps the state it returns and forgets the one it passed in.
+only at the edge, rounded up. A state belongs to one key and is None for a key that has not been seen. States are
+values: a method answers a new one and never changes the one it was given, so that "what if" can be asked as well.
 
 To add an algorithm of your own, subclass `Algorithm` and pass the class as `algorithm=`:
 
 - `acquire` decides, and answers the next state with a `Decision`;
 - `used` and `charged` translate between a state and a number of permits, so that a limit can change while it works;
 - `idle` says that a state is as good as none, so that its key may be forgotten.
+
+What is given back (`adjust` with a negative number) counts from then on: every promise of an algorithm is about what
+was granted less what was given back.
 """
 
 from __future__ import annotations
@@ -24,7 +27,7 @@ class Decision(NamedTuple):
 
     allowed: bool
     retry_after: int
-    """The earliest moment at which the same request could pass; 0 when it passed."""
+    """The earliest moment at which the same request would pass if nobody else took anything; 0 when it passed."""
     remaining: int
     """Whole permits left."""
     reset_after: int
@@ -60,7 +63,7 @@ class Algorithm:
 
     def acquire(self, state: Any, now: int, permits: int) -> tuple[Any, Decision]:
         """Take `permits`, if they are there."""
-        raise TypeError(f"{type(self).__name__} does not say how it decides")  # pragma: no cover
+        raise TypeError(f"{type(self).__name__} does not say how it decides")
 
     def adjust(self, state: Any, now: int, permits: int) -> Any:
         """Take more without asking, or (negative) give back: the state afterwards."""
@@ -68,15 +71,38 @@ class Algorithm:
 
     def used(self, state: Any, now: int) -> int:
         """How many permits are charged to this state now, rounded up."""
-        raise TypeError(f"{type(self).__name__} does not say what is used")  # pragma: no cover
+        raise TypeError(f"{type(self).__name__} does not say what is used")
 
     def charged(self, now: int, permits: int) -> Any:
         """A state to which so many permits are charged."""
-        raise TypeError(f"{type(self).__name__} does not say how to charge")  # pragma: no cover
+        raise TypeError(f"{type(self).__name__} does not say how to charge")
 
     def idle(self, state: Any, now: int) -> bool:
         """Is this state as good as none?"""
         return self.used(state, now) <= 0
+
+    # ------------------------------------------------------------------ a limit that changes while it works
+
+    def adopt(self, earlier: Algorithm, state: Any, now: int) -> Any:
+        """The state of a key that was limited by `earlier` until now: what is charged stays charged."""
+        return self.charged(now, earlier.used(state, now))
+
+    def eases(self, earlier: Algorithm) -> bool:
+        """Does everything that passed under `earlier` pass here too, at the same moment or before it?
+
+        Then it may take the place of `earlier` at once: no `retry_after` that was given becomes a lie.
+        """
+        mine, theirs = self.rate, earlier.rate
+        return (
+            type(self) is type(earlier)
+            and mine.per == theirs.per
+            and mine.permits >= theirs.permits
+            and mine.burst >= theirs.burst
+        )
+
+    def replenished(self, now: int) -> int:
+        """The next moment at which a lower limit may come into force: now, unless permits come in batches."""
+        return now
 
 
 def nanoseconds(seconds: float) -> int:

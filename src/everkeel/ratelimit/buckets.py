@@ -29,25 +29,48 @@ class TokenBucket(Algorithm):
 
     def acquire(self, state: int | None, now: int, permits: int) -> tuple[int | None, Decision]:
         here = now * self.scale
-        full_at = max(here, state or 0)
-        then = full_at + permits * self.interval
-        over = then - here - self.room
-        if over > 0:
-            left = (self.room - (full_at - here)) // self.interval
-            return state, Decision(False, self._up(over), max(0, left), self._up(full_at - here))
-        return then, Decision(True, 0, (self.room - (then - here)) // self.interval, self._up(then - here))
+        level = 0 if state is None or state < here else state - here
+        after = level + permits * self.interval
+        if after > self.room:
+            left = (self.room - level) // self.interval
+            return state, Decision(False, self._up(after - self.room), max(0, left), self._up(level))
+        return here + after, Decision(True, 0, (self.room - after) // self.interval, self._up(after))
 
     def adjust(self, state: int | None, now: int, permits: int) -> int:
-        return max(now * self.scale, max(now * self.scale, state or 0) + permits * self.interval)
+        here = now * self.scale
+        return max(here, (here if state is None else max(here, state)) + permits * self.interval)
 
     def used(self, state: int | None, now: int) -> int:
-        return -(-max(0, (state or 0) - now * self.scale) // self.interval)
+        return -(-self._level(state, now) // self.interval)
 
     def charged(self, now: int, permits: int) -> int:
         return now * self.scale + permits * self.interval
 
     def idle(self, state: int | None, now: int) -> bool:
-        return (state or 0) <= now * self.scale
+        return not self._level(state, now)
+
+    def empty_until(self, state: int | None, now: int, until: int) -> int:
+        """A state that has its next permit at `until`, if not later."""
+        here = now * self.scale
+        return max(here + self._level(state, now), until * self.scale + self.room - self.interval)
+
+    def adopt(self, earlier: Algorithm, state: int | None, now: int) -> int:
+        if not isinstance(earlier, TokenBucket):
+            return super().adopt(earlier, state, now)  # type: ignore[no-any-return]
+        # A part of a permit stays that part of one: rounded to whole permits, a `retry_after` given before would be a
+        # lie. What is charged beyond an empty bucket is a pause somebody asked for, and keeps its length.
+        level = earlier._level(state, now)
+        beyond = max(0, level - earlier.room)
+        within = -(-(level - beyond) * self.interval // earlier.interval)
+        return now * self.scale + within - (-beyond * self.scale // earlier.scale)
+
+    def eases(self, earlier: Algorithm) -> bool:
+        mine, theirs = self.rate, earlier.rate
+        as_fast = mine.permits * theirs.per >= theirs.permits * mine.per
+        return type(self) is type(earlier) and as_fast and mine.burst >= theirs.burst
+
+    def _level(self, state: int | None, now: int) -> int:
+        return 0 if state is None else max(0, state - now * self.scale)
 
     def _up(self, length: int) -> int:
         return -(-length // self.scale)
@@ -56,7 +79,8 @@ class TokenBucket(Algorithm):
 class LeakyBucket(TokenBucket):
     """Smooth: one permit at a time, evenly spaced. With a queue, a burst is spread out instead of being let through.
 
-    Promise: two permits are never granted closer together than `per / permits` (with the default `burst` of 1).
+    Promise: two permits are never granted closer together than `per / permits` (with the default `burst` of 1; with a
+    larger one, what the token bucket promises).
     """
 
     __slots__ = ()
@@ -83,33 +107,38 @@ class WarmingBucket(Algorithm):
     __slots__ = ("_bucket", "factor", "warm_up")
     name = "token_bucket"
 
-    def __init__(self, rate: Rate, warm_up: int, factor: int = 3) -> None:
+    def __init__(self, rate: Rate, warm_up: int, factor: int) -> None:
         super().__init__(rate)
         self._bucket = TokenBucket(rate)
         self.warm_up, self.factor = warm_up, factor
 
     @property
     def capacity(self) -> int:
-        return self.rate.burst // self.factor or 1
+        return self.rate.burst // self.factor  # a cold bucket must be able to grant it too
 
     def acquire(self, state: Warmth | None, now: int, permits: int) -> tuple[Warmth | None, Decision]:
-        bucket, here = self._bucket, now * self._bucket.scale
+        bucket = self._bucket
         began = now if state is None or now >= state.last + self.warm_up else state.began
-        full_at = here if state is None else max(here, state.full_at)
-        ahead = full_at - here
-        after = ahead + self._price(permits, now - began)
+        level = 0 if state is None else bucket._level(state.full_at, now)
+        after = level + self._price(permits, now - began)
         if after > bucket.room:
-            left = (bucket.room - ahead) // bucket.interval
             retry_after = self._first_fit(state, now, permits) - now
-            return state, Decision(False, retry_after, max(0, left), -(-ahead // bucket.scale))
-        decision = Decision(True, 0, (bucket.room - after) // bucket.interval, -(-after // bucket.scale))
-        return Warmth(here + after, began, now), decision
+            return state, Decision(False, retry_after, self._left(level, now - began), bucket._up(level))
+        decision = Decision(True, 0, self._left(after, now - began), bucket._up(after))
+        return Warmth(now * bucket.scale + after, began, now) if permits else state, decision
+
+    def _cold(self, age: int) -> int:
+        return max(0, self.warm_up - age)
 
     def _price(self, permits: int, age: int) -> int:
         """What `permits` cost after so long a time of warming up, rounded up."""
-        cold = max(0, self.warm_up - age)
         plain = permits * self._bucket.interval
-        return plain + -(-plain * (self.factor - 1) * cold // self.warm_up)
+        return plain + -(-plain * (self.factor - 1) * self._cold(age) // self.warm_up)
+
+    def _left(self, level: int, age: int) -> int:
+        """How many permits the rest of the bucket buys."""
+        dearer = self.warm_up + (self.factor - 1) * self._cold(age)
+        return max(0, self._bucket.room - level) * self.warm_up // (self._bucket.interval * dearer)
 
     def _first_fit(self, state: Warmth | None, now: int, permits: int) -> int:
         """The first moment at which the same request would pass, if nobody else takes anything."""
@@ -121,19 +150,18 @@ class WarmingBucket(Algorithm):
             low, high = now, cold_at
             while low < high:
                 middle = (low + high) // 2
-                level = max(0, full_at - middle * bucket.scale)
-                if level + self._price(permits, middle - state.began) <= bucket.room:
+                if bucket._level(full_at, middle) + self._price(permits, middle - state.began) <= bucket.room:
                     high = middle
                 else:
                     low = middle + 1
             if low < cold_at:
                 return low
         # Cold, the price stays what it is and only the bucket fills.
-        return max(cold_at, now, -(-(full_at + self._price(permits, 0) - bucket.room) // bucket.scale))
+        return max(cold_at, now, bucket._up(full_at + self._price(permits, 0) - bucket.room))
 
     def adjust(self, state: Warmth | None, now: int, permits: int) -> Warmth:
-        full_at = self._bucket.adjust(None if state is None else state.full_at, now, permits)
-        return Warmth(full_at, now if state is None else state.began, now if state is None else state.last)
+        began, last = (now, now) if state is None else (state.began, state.last)
+        return Warmth(self._bucket.adjust(None if state is None else state.full_at, now, permits), began, last)
 
     def used(self, state: Warmth | None, now: int) -> int:
         return 0 if state is None else self._bucket.used(state.full_at, now)
@@ -143,3 +171,15 @@ class WarmingBucket(Algorithm):
 
     def idle(self, state: Warmth | None, now: int) -> bool:
         return state is None or (now - state.last >= self.warm_up and self._bucket.idle(state.full_at, now))
+
+    def adopt(self, earlier: Algorithm, state: Warmth | None, now: int) -> Warmth:
+        if not isinstance(earlier, WarmingBucket) or state is None:
+            return super().adopt(earlier, state, now)  # type: ignore[no-any-return]
+        return Warmth(self._bucket.adopt(earlier._bucket, state.full_at, now), state.began, state.last)
+
+    def eases(self, earlier: Algorithm) -> bool:
+        return (
+            isinstance(earlier, WarmingBucket)
+            and (self.warm_up, self.factor) == (earlier.warm_up, earlier.factor)
+            and self._bucket.eases(earlier._bucket)
+        )

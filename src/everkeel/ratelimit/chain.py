@@ -7,49 +7,66 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Generator, Hashable
 from dataclasses import dataclass
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar, NamedTuple, Self
 
-from everkeel.errors import ConfigError
+from everkeel.errors import ConfigError, RateLimitedError, RejectedError
 from everkeel.ratelimit.policy import RateLimit
-from everkeel.runtime.clock import Clock
+from everkeel.runtime.clock import DEFAULT, Clock
+from everkeel.runtime.outcome import Verdict
 from everkeel.runtime.policy import Policy
-from everkeel.runtime.settings import Mode, Settings
+from everkeel.runtime.settings import Count, Mode, Settings
 from everkeel.runtime.state import CallKind, State
 from everkeel.runtime.tally import read, tally
+
+
+class Share(NamedTuple):
+    """What is wanted, or was taken, of one limiter; `taken` is None where it did not limit the call."""
+
+    name: str
+    limit: RateLimit
+    key: Hashable
+    cost: int
+    taken: int | None = None
+
+    def give_back(self) -> None:
+        """As if it had never been taken."""
+        if self.taken:
+            self.limit.adjusted(-self.taken, self.key)
 
 
 class Reservation:
     """Permits that were taken by estimate. Settle it with what was really used; without that, the estimate stands."""
 
-    __slots__ = ("_key", "_limits", "_open", "costs")
+    __slots__ = ("_open", "_shares", "costs")
 
-    def __init__(self, limits: dict[str, RateLimit], costs: dict[str, int], key: Hashable) -> None:
-        self._limits, self.costs, self._key = limits, costs, key
+    def __init__(self, shares: list[Share]) -> None:
+        self._shares = {share.name: share for share in shares}
+        self.costs = {share.name: share.cost for share in shares}
+        """The estimate, by resource."""
         self._open = True
 
     def settle(self, **actual: int) -> None:
         """What was really used, by resource: the difference is charged or given back. Once."""
-        self._close()
         for name, used in actual.items():
             if name not in self.costs:
                 raise ConfigError("reservation", name, f"must be one of {', '.join(self.costs)}", repr(used))
-            self._adjust(name, used - self.costs[name])
+            _must_be_a_count("reservation", name, used)
+        self._close()
+        for name, used in actual.items():
+            share = self._shares[name]
+            if share.taken is not None and used != share.taken:
+                share.limit.adjusted(used - share.taken, share.key)
 
     def cancel(self) -> None:
         """Nothing was used: all of it is given back."""
         self._close()
-        for name, cost in self.costs.items():
-            self._adjust(name, -cost)
+        for share in self._shares.values():
+            share.give_back()
 
     def _close(self) -> None:
         if not self._open:
             raise RuntimeError("this reservation is settled or cancelled already")
         self._open = False
-
-    def _adjust(self, name: str, difference: int) -> None:
-        if difference:
-            limit = self._limits[name]
-            limit.adjust(difference, key=None if limit.key_of is None else self._key)
 
     def __enter__(self) -> Reservation:
         return self
@@ -69,60 +86,69 @@ class Chaining(State):
     """Asks one limiter after the other, and gives back what it took when one says no."""
 
     __slots__ = ("ok", "policy")
+    word = "chain"
     policy: RateLimitChain
 
     def __init__(self, policy: RateLimitChain) -> None:
         self.policy, self.ok = policy, tally()
 
-    def _wants(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[tuple[RateLimit, Hashable, int]]:
+    def wants(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Share]:
+        """What a call with these arguments wants of each."""
         return [
-            (limit, limit.limiter._key(args, kwargs), limit.limiter._cost(args, kwargs))
-            for limit in self.policy.limits.values()
+            Share(name, limit, limit.limiter.key_for(args, kwargs), limit.limiter.cost_of(args, kwargs))
+            for name, limit in self.policy.limits.items()
         ]
 
-    def take(self, wants: list[tuple[RateLimit, Hashable, int]]) -> None:
+    def take(
+        self, wants: list[Share], args: tuple[Any, ...] | None = None, kwargs: dict[str, Any] | None = None
+    ) -> list[Share]:
         """All of them, or the error of the first that said no."""
-        taken: list[tuple[RateLimit, Hashable, int]] = []
+        taken: list[Share] = []
         try:
-            for limit, key, cost in wants:
-                limit.acquire(cost=cost, key=key)
-                taken.append((limit, key, cost))
-        except BaseException:
-            self._give_back(taken)
+            for share in wants:
+                got = share.limit.take(share.key, share.cost, args, kwargs)
+                taken.append(share._replace(taken=got))
+        except BaseException as error:
+            self._give_back(taken, error)
             raise
         next(self.ok)
+        return taken
 
-    async def atake(self, wants: list[tuple[RateLimit, Hashable, int]]) -> None:
+    async def atake(
+        self, wants: list[Share], args: tuple[Any, ...] | None = None, kwargs: dict[str, Any] | None = None
+    ) -> list[Share]:
         """The same for a coroutine."""
-        taken: list[tuple[RateLimit, Hashable, int]] = []
+        taken: list[Share] = []
         try:
-            for limit, key, cost in wants:
-                await limit.aacquire(cost=cost, key=key)
-                taken.append((limit, key, cost))
-        except BaseException:
-            self._give_back(taken)
+            for share in wants:
+                got = await share.limit.atake(share.key, share.cost, args, kwargs)
+                taken.append(share._replace(taken=got))
+        except BaseException as error:
+            self._give_back(taken, error)
             raise
         next(self.ok)
+        return taken
 
-    def _give_back(self, taken: list[tuple[RateLimit, Hashable, int]]) -> None:
-        next(self.policy.rejections)
-        for limit, key, cost in taken:
-            limit.adjust(-cost, key=key)
+    def _give_back(self, taken: list[Share], error: BaseException) -> None:
+        if isinstance(error, RateLimitedError):
+            next(self.policy.rejections)
+        for share in taken:
+            share.give_back()
 
     def call(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
-        self.take(self._wants(args, kwargs))
+        self.take(self.wants(args, kwargs), args, kwargs)
         return fn(*args, **kwargs)
 
     async def acall(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
-        await self.atake(self._wants(args, kwargs))
+        await self.atake(self.wants(args, kwargs), args, kwargs)
         return await fn(*args, **kwargs)
 
     def stream(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Generator[Any, Any, Any]:
-        self.take(self._wants(args, kwargs))
+        self.take(self.wants(args, kwargs), args, kwargs)
         return (yield from fn(*args, **kwargs))
 
     async def astream(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> AsyncGenerator[Any, Any]:
-        await self.atake(self._wants(args, kwargs))
+        await self.atake(self.wants(args, kwargs), args, kwargs)
         items = fn(*args, **kwargs)
         try:
             async for item in items:
@@ -134,13 +160,42 @@ class Chaining(State):
         return None
 
     def shadow(self) -> State:
-        return self  # its limiters have shadows of their own
+        return WouldChain(self.policy, self.ok)
 
     def successes(self) -> int:
         return read(self.ok)
 
     def details(self) -> dict[str, Any]:
         return {"limits": {name: limit.snapshot() for name, limit in self.policy.limits.items()}}
+
+
+class WouldChain(Chaining):
+    """Takes what is there where all of it is, and lets everybody pass."""
+
+    __slots__ = ()
+
+    def __init__(self, policy: RateLimitChain, ok: Any) -> None:
+        self.policy, self.ok = policy, ok
+
+    def take(
+        self, wants: list[Share], args: tuple[Any, ...] | None = None, kwargs: dict[str, Any] | None = None
+    ) -> list[Share]:
+        taken: list[Share] = []
+        for share in wants:
+            answer = share.limit.look(share.key, share.cost, args, kwargs)
+            if isinstance(answer, RateLimitedError):
+                for one in taken:
+                    one.give_back()
+                self.policy.would("queue" if share.limit.config.queue else "reject", answer)
+                return wants
+            taken.append(share._replace(taken=answer))
+        next(self.ok)
+        return taken
+
+    async def atake(
+        self, wants: list[Share], args: tuple[Any, ...] | None = None, kwargs: dict[str, Any] | None = None
+    ) -> list[Share]:
+        return self.take(wants, args, kwargs)
 
 
 class RateLimitChain(Policy[ChainConfig]):
@@ -150,15 +205,29 @@ class RateLimitChain(Policy[ChainConfig]):
     type = "rate_limit_chain"
     no_block = "its limiters take their costs from a call's arguments; use reserve(), or decorate a function"
 
-    def __init__(self, name: str | None, config: ChainConfig, *, limits: dict[str, RateLimit], **rest: Any) -> None:
+    def __init__(
+        self,
+        name: str | None,
+        config: ChainConfig,
+        *,
+        limits: dict[str, RateLimit],
+        clock: Clock | None = None,
+        replace: bool = False,
+    ) -> None:
         self.limits = limits
-        super().__init__(name, config, **rest)
+        super().__init__(name, config, clock=clock, replace=replace)
 
     def make_state(self, key: Hashable = None) -> Chaining:
         return Chaining(self)
 
-    def derive(self, name: str | None = None, **changes: Any) -> RateLimitChain:
-        return RateLimitChain(name, self.config.changed(name, changes), limits=self.limits)
+    def derive(self, name: str | None = None, **changes: Any) -> Self:
+        """A chain of the same limiters."""
+        clock = None if self.clock is DEFAULT else self.clock
+        return type(self)(name, self.config.changed(name, changes), limits=self.limits, clock=clock)
+
+    def judge(self, error: BaseException) -> Verdict:
+        """A rejection by one of its limiters is no failure of the call."""
+        return Verdict.NO_EVIDENCE if isinstance(error, RejectedError) else super().judge(error)
 
     def reserve(self, *, key: Hashable = None, **costs: int) -> Reservation:
         """Take an estimate of each resource, all or nothing; settle it afterwards.
@@ -170,29 +239,50 @@ class RateLimitChain(Policy[ChainConfig]):
         >>> model.limits["tokens"].remaining()
         9350
         """
-        wants, costs = self._wants(key, costs)
-        cast("Chaining", self.state).take(wants)
-        return Reservation(self.limits, costs, key)
+        wants = self._wants(key, costs)
+        for layer in self.layers():
+            if isinstance(layer, Chaining):
+                wants = layer.take(wants)
+        return Reservation(wants)
 
     async def areserve(self, *, key: Hashable = None, **costs: int) -> Reservation:
         """The same for a coroutine."""
-        wants, costs = self._wants(key, costs)
-        await cast("Chaining", self.state).atake(wants)
-        return Reservation(self.limits, costs, key)
+        wants = self._wants(key, costs)
+        for layer in self.layers():
+            if isinstance(layer, Chaining):
+                wants = await layer.atake(wants)
+        return Reservation(wants)
 
-    def _wants(
-        self, key: Hashable, costs: dict[str, int]
-    ) -> tuple[list[tuple[RateLimit, Hashable, int]], dict[str, int]]:
+    def _wants(self, key: Hashable, costs: dict[str, int]) -> list[Share]:
         for name, cost in costs.items():
             if name not in self.limits:
                 raise ConfigError(self.label, name, f"must be one of {', '.join(self.limits)}", repr(cost))
-        costs = {name: costs.get(name, 1) for name in self.limits}
-        wants = [(limit, None if limit.key_of is None else key, costs[name]) for name, limit in self.limits.items()]
-        return wants, costs
+            _must_be_a_count(self.label, name, cost)
+        return [
+            Share(
+                name,
+                limit,
+                limit.whose(None if limit.key_of is None else key),
+                costs.get(name, limit.constant_cost()),
+            )
+            for name, limit in self.limits.items()
+        ]
+
+
+def _must_be_a_count(owner: str, name: str, value: object) -> None:
+    try:
+        Count(at_least=0).check(value)
+    except ValueError as error:
+        raise ConfigError(owner, name, str(error), repr(value)) from None
 
 
 def rate_limit_chain(
-    *limits: RateLimit, name: str | None = None, mode: Mode = "enforce", clock: Clock | None = None, **named: RateLimit
+    *limits: RateLimit,
+    name: str | None = None,
+    mode: Mode = "enforce",
+    clock: Clock | None = None,
+    replace: bool = False,
+    **named: RateLimit,
 ) -> RateLimitChain:
     """Limiters that take all or nothing: what one has granted is given back when another says no.
 
@@ -214,4 +304,5 @@ def rate_limit_chain(
     for which, limit in all_limits.items():
         if not isinstance(limit, RateLimit):
             raise ConfigError(owner, f"limit {which}", "must be a rate_limit(...)", repr(limit))
-    return RateLimitChain(name, ChainConfig.make(name, {"mode": mode}), limits=all_limits, clock=clock)
+    config = ChainConfig.make(name, {"mode": mode})
+    return RateLimitChain(name, config, limits=all_limits, clock=clock, replace=replace)

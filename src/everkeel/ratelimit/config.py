@@ -25,6 +25,8 @@ from everkeel.runtime.settings import (
 ALGORITHMS: dict[str, type[Algorithm]] = {
     one.name: one for one in (TokenBucket, LeakyBucket, FixedWindow, SlidingLog, SlidingCounter)
 }
+WINDOWS = (FixedWindow.name, SlidingLog.name, SlidingCounter.name)
+COLD = 3  # how many times as much a permit costs in a cold bucket
 Limit: TypeAlias = int | tuple[int, float] | tuple[int, float, int]
 """A limit of its own for a key: permits; permits and seconds; or permits, seconds and burst."""
 Limits: TypeAlias = Mapping[Any, Limit] | Callable[[Any], Limit | None]
@@ -102,21 +104,29 @@ class RateLimitConfig(Settings):
     def check_together(self) -> None:
         if nanoseconds(self.per) < 1:
             raise self.wrong("per", self.per, "must be at least a nanosecond")
-        if (
-            self.algorithm in ("fixed_window", "sliding_window_log", "sliding_window_counter")
-            and self.burst is not None
-        ):
+        if self.algorithm in WINDOWS and self.burst is not None:
             raise self.wrong("burst", self.burst, f"must not be set with a {self.algorithm}: its burst is its permits")
         if self.warm_up is not None and self.algorithm != "token_bucket":
             raise self.wrong("warm_up", self.warm_up, 'must not be set unless algorithm is "token_bucket"')
         object.__setattr__(self, "rate", self.rate_of(self.permits, self.per, self.burst))
         measured = self.backpressure or self.retry_after_strategy == "backpressure"
         object.__setattr__(self, "measured", measured)
-        most = self.make_algorithm(self.rate).capacity
-        if self.warm_up is not None and self.rate.burst < 3:
-            raise self.wrong("warm_up", self.warm_up, f"must not be set with a burst below 3 (it is {self.rate.burst})")
-        if not callable(self.cost) and self.cost > most:
-            raise self.wrong("cost", self.cost, f"must be at most {most}: more can never be granted at once")
+        if self.warm_up is not None and self.rate.burst < COLD:
+            few = f"must not be set with a burst below {COLD} (it is {self.rate.burst})"
+            raise self.wrong("warm_up", self.warm_up, few)
+        made = self.make_algorithm(self.rate)
+        if not isinstance(made, Algorithm):
+            raise self.wrong("algorithm", self.algorithm, f"must make an Algorithm of a rate, not {made!r}")
+        if not callable(self.cost) and self.cost > made.capacity:
+            raise self.wrong("cost", self.cost, f"must be at most {made.capacity}: more can never be granted at once")
+        if isinstance(self.limits, dict):  # other mappings may be large, or slow, or not there yet
+            for limit in self.limits.values():
+                self.rate_for(limit)
+
+    def same_rates(self, other: RateLimitConfig) -> bool:
+        """Would the other one grant the same?"""
+        mine = (self.rate, self.algorithm, self.warm_up, self.limits)
+        return mine == (other.rate, other.algorithm, other.warm_up, other.limits)
 
     def rate_of(self, permits: int, per: float, burst: int | None) -> Rate:
         """A rate of this algorithm."""
@@ -127,18 +137,25 @@ class RateLimitConfig(Settings):
     def make_algorithm(self, rate: Rate) -> Algorithm:
         """The algorithm at a rate."""
         if self.warm_up is not None:
-            return WarmingBucket(rate, nanoseconds(self.warm_up))
+            return WarmingBucket(rate, nanoseconds(self.warm_up), COLD)
         return ALGORITHMS[self.algorithm](rate) if isinstance(self.algorithm, str) else self.algorithm(rate)
 
     def rate_for(self, limit: Any) -> Rate:
         """The rate of a key with a limit of its own."""
         parts = limit if isinstance(limit, tuple) else (limit,)
-        permits, per, burst = (*parts, None, None, None)[:3]
+        permits, per, burst = (*parts, None, None)[:3]
         try:
+            if len(parts) > 3 or (burst is not None and self.algorithm in WINDOWS):
+                raise ValueError
             count = Count(at_least=1)
             kept = None if burst is None else count.check(burst)
-            return self.rate_of(count.check(permits), self.per if per is None else Duration().check(per), kept)
+            rate = self.rate_of(count.check(permits), self.per if per is None else Duration().check(per), kept)
+            if rate.per < 1 or (self.warm_up is not None and rate.burst < COLD):
+                raise ValueError
         except (TypeError, ValueError):
+            burst_too = "" if self.algorithm in WINDOWS else ", or also a burst"
+            least = "" if self.warm_up is None else f", with a burst of at least {COLD} to warm up"
             raise self.wrong(
-                "limits", limit, "must give permits, or a tuple of permits and seconds, or also a burst"
+                "limits", limit, f"must give permits, or a tuple of permits and seconds{burst_too}{least}"
             ) from None
+        return rate

@@ -1,114 +1,238 @@
 """What is charged to whom: a state per key, in bounded memory. All methods are called under the limiter's lock.
 
-At the cap a few of the oldest keys are looked at and dropped if they are idle, which changes no decision. Where none
-is, new keys share one overflow state: dropping a key that is still limited would give it its limit anew.
+A key is forgotten only when it is idle, which changes no decision. There is no scan: each new key takes a few others
+with it. They are in two tables. Keys are used in `states`; when it has doubled, it becomes `older`, from which every
+new key takes a few: idle ones are dropped, the others go back to `states`, as does a key that is used. (One table in
+order of use would not do: a dict whose oldest entries are removed gets slow at its front.)
+
+At the cap, new keys share one overflow state: dropping a key that is still limited would give it its limit anew.
 """
 
 from __future__ import annotations
 
 from collections.abc import Hashable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from everkeel.ratelimit.algorithm import Algorithm, Decision, Rate
-from everkeel.runtime.trouble import warn
+from everkeel.ratelimit import pause
+from everkeel.ratelimit.algorithm import Algorithm, Decision
+from everkeel.ratelimit.buckets import LeakyBucket, TokenBucket
+from everkeel.ratelimit.gate import CLOSED, Gate
 
 if TYPE_CHECKING:
-    from everkeel.ratelimit.policy import RateLimit
+    from everkeel.ratelimit.config import RateLimitConfig
 
-_LOOKS = 4  # how many of the oldest keys are looked at when a new one comes: memory follows the keys in use
+_LOOKS = 4  # how many old keys a new one takes with it
+_LOOKS_AT_THE_CAP = 16
+_FEW = 1000  # no need to look for idle keys among so few
+_PLANS = 1000  # algorithms kept: plans are few; a function that invents a rate for each key must not leak
 
 OVERFLOW = object()
 
 
+class Held(NamedTuple):
+    """A state that is not of the ledger's own algorithm: its key has, or had, a limit of its own."""
+
+    algorithm: Algorithm
+    state: Any
+
+
 class Ledger:
-    """The states, by key; a limiter without keys has one, under None."""
+    """The states, by key. A bare state is of the ledger's algorithm."""
 
-    __slots__ = ("_algorithms", "_before", "_policy", "_warned", "algorithm", "cap", "states")
+    __slots__ = (
+        "_aside", "_before", "_gate", "_kept", "_older", "_overflow", "_plans", "_promised", "algorithm", "cap", "full",
+        "overflows", "rules", "states",
+    )  # fmt: skip
 
-    def __init__(self, policy: RateLimit, cap: int) -> None:
-        self._policy, self.cap = policy, cap
-        self.algorithm: Algorithm = policy.config.make_algorithm(policy.config.rate)
+    def __init__(self, rules: RateLimitConfig, cap: int) -> None:
+        self.rules, self.cap = rules, cap
+        self.algorithm: Algorithm = rules.make_algorithm(rules.rate)
+        self._plans: dict[Any, Algorithm] = {}
         self.states: dict[Hashable, Any] = {}
-        self._algorithms: dict[Rate, Algorithm] = {}
-        self._before: tuple[Algorithm, dict[Hashable, Any], int] | None = None  # states that await translation
-        self._warned = False
+        self._older: dict[Hashable, Any] = {}
+        self._before = self.algorithm  # the algorithm of bare states in `_older`
+        self._kept = 0  # how many were in use when it was last known
+        self._aside: dict[Hashable, Any] = {}  # keys for which somebody waits: woven functions must not find them
+        self._gate: Gate | None = None
+        self._promised = 0
+        self._overflow: Held | None = None
+        self.overflows = 0  # how often a key had to share
+        self.full = False  # that happened for the first time, and nobody has been told yet
 
-    def algorithm_for(self, key: Hashable) -> Algorithm:
-        """The algorithm at the key's own limit, or at everybody's."""
-        rules = self._policy.config
-        limits = rules.limits
-        if limits is None or key is OVERFLOW:
-            return self.algorithm
-        limit = limits(key) if callable(limits) else limits.get(key)
+    def algorithm_of(self, limit: Any) -> Algorithm:
+        """The algorithm at a key's own limit; None: at everybody's."""
         if limit is None:
             return self.algorithm
-        rate = rules.rate_for(limit)
-        found = self._algorithms.get(rate)
+        try:
+            found = self._plans.get(limit)
+        except TypeError:  # rate_for says what is wrong with it
+            found = None
         if found is None:
-            if len(self._algorithms) >= 1000:
-                self._algorithms.clear()  # plans are few; a function that invents a rate for each key must not leak
-            found = self._algorithms[rate] = rules.make_algorithm(rate)
+            rate = self.rules.rate_for(limit)
+            if len(self._plans) >= _PLANS:
+                self._plans.clear()
+            found = self._plans[limit] = self.rules.make_algorithm(rate)
         return found
 
-    def acquire(self, key: Hashable, now: int, permits: int) -> Decision:
-        """Ask for permits."""
+    # ------------------------------------------------------------------ what is charged
+
+    def acquire(self, key: Hashable, algorithm: Algorithm, now: int, permits: int) -> Decision:
+        """Take permits, if they are there."""
         key = self._place(key, now)
-        algorithm = self.algorithm_for(key)
-        state, decision = algorithm.acquire(self._state(key, algorithm, now), now, permits)
-        if state is not None:
-            self.states[key] = state
+        if key is OVERFLOW:  # everybody there has the same limit
+            algorithm, permits = self.algorithm, min(permits, self.algorithm.capacity)
+        state, decision = pause.acquire(algorithm, self._state(key, algorithm, now), now, permits)
+        self._keep(key, algorithm, state)
         return decision
 
-    def adjust(self, key: Hashable, now: int, permits: int) -> None:
+    def look(self, key: Hashable, algorithm: Algorithm, now: int, permits: int) -> Decision:
+        """What `acquire` would answer."""
+        return pause.acquire(algorithm, self._state(key, algorithm, now), now, permits)[1]
+
+    def used(self, key: Hashable, algorithm: Algorithm, now: int) -> int:
+        """How many permits are charged to a key."""
+        return pause.used(algorithm, self._state(key, algorithm, now), now)
+
+    def adjust(self, key: Hashable, algorithm: Algorithm, now: int, permits: int) -> None:
         """Take more without asking, or (negative) give back."""
         key = self._place(key, now)
-        algorithm = self.algorithm_for(key)
-        self.states[key] = algorithm.adjust(self._state(key, algorithm, now), now, permits)
+        self._keep(key, algorithm, pause.adjust(algorithm, self._state(key, algorithm, now), now, permits))
 
-    def used(self, key: Hashable, now: int) -> int:
-        """How many permits are charged to a key."""
-        algorithm = self.algorithm_for(key)
-        state = self._state(key, algorithm, now)
-        return 0 if state is None else algorithm.used(state, now)
+    def pause(self, key: Hashable, algorithm: Algorithm, now: int, until: int) -> None:
+        """Grant this key nothing before `until`."""
+        key = self._place(key, now)
+        self._keep(key, algorithm, pause.pause(algorithm, self._state(key, algorithm, now), now, until))
 
-    def state_of(self, key: Hashable, now: int) -> Any:
-        """The state of a key, translated where the rate has changed since."""
-        return self._state(key, self.algorithm_for(key), now)
+    def foresee(self, rules: RateLimitConfig, key: Hashable, limit: Any, at: int, permits: int) -> int:
+        """When the same request would pass, if `rules` come into force at `at`."""
+        algorithm = rules.make_algorithm(rules.rate if limit is None else rules.rate_for(limit))
+        state = self._state(key, algorithm, at)
+        return at + pause.acquire(algorithm, state, at, permits)[1].retry_after
 
     def _state(self, key: Hashable, algorithm: Algorithm, now: int) -> Any:
-        state = self.states.get(key)
-        if state is None and self._before is not None:
-            earlier, states, until = self._before
-            if now >= until:
-                self._before = None
-            elif key in states and algorithm is self.algorithm:
-                state = algorithm.charged(now, earlier.used(states.pop(key), now))
-        return state
+        """The state of a key, as one of this algorithm."""
+        entry, own = self._overflow if key is OVERFLOW else self.states.get(key), self.algorithm
+        if entry is None and self._aside:
+            entry = self._aside.get(key)
+        if entry is None and self._older:
+            entry, own = self._older.get(key), self._before
+        if entry is None:
+            # What it took while it shared the overflow state is charged there: it begins where that one stands.
+            return self._state(OVERFLOW, algorithm, now) if self.overflows and key is not OVERFLOW else None
+        held, state = entry if type(entry) is Held else (own, entry)
+        return state if held is algorithm else pause.adopt(algorithm, held, state, now)
+
+    def _keep(self, key: Hashable, algorithm: Algorithm, state: Any) -> None:
+        if key is OVERFLOW:
+            self._overflow = Held(algorithm, state)
+            return
+        if self._older:
+            self._older.pop(key, None)
+        if state is None:
+            return
+        entry = state if algorithm is self.algorithm else Held(algorithm, state)
+        if key in self._aside:
+            self._aside[key] = entry
+        else:
+            self.states[key] = entry
+
+    # ------------------------------------------------------------------ which keys are kept
+
+    def keys(self) -> int:
+        """How many keys have a state of their own."""
+        return len(self.states) + len(self._older) + len(self._aside)
 
     def _place(self, key: Hashable, now: int) -> Hashable:
         """The key under which this one is kept: itself, or the overflow."""
-        states = self.states
-        if key in states or key is None:
+        if key in self.states or key in self._older or self._aside.get(key) is not None:
             return key
-        for _ in range(_LOOKS):
-            oldest = next(iter(states), None)
-            if oldest is None:
-                break
-            state = states.pop(oldest)
-            if oldest is OVERFLOW or not self.algorithm_for(oldest).idle(state, now):
-                states[oldest] = state  # to the end: another one is looked at next time
-        if len(states) < self.cap:
+        at_the_cap = self.keys() >= self.cap
+        if not self._older and (at_the_cap or len(self.states) >= max(_FEW, 2 * self._kept)):
+            self._turn_over()
+        self._look_at_a_few(now, _LOOKS_AT_THE_CAP if at_the_cap else _LOOKS)
+        if self.keys() < self.cap:
             return key
-        self._policy.counts.tick("overflow")
-        if not self._warned:
-            self._warned = True
-            warn("%s: %d keys are limited at once; further keys share one state", self._policy.label, self.cap)
+        self.full = self.full or not self.overflows
+        self.overflows += 1
         return OVERFLOW
 
-    def change(self, algorithm: Algorithm, now: int) -> None:
-        """Another rate, or another algorithm: what is charged stays charged. States are translated when next used."""
-        old = self.algorithm
-        longest = 2 * (old.rate.per + old.rate.per * old.rate.burst // old.rate.permits)
-        self._before = (old, self.states, now + longest)  # by then every one of them is idle
-        self.states, self.algorithm = {}, algorithm
-        self._algorithms.clear()
+    def _turn_over(self) -> None:
+        self._older, self._before, self.states = self.states, self.algorithm, {}
+        if self._gate is not None:
+            self._gate.states = self.states
+
+    def _look_at_a_few(self, now: int, looks: int) -> None:
+        older = self._older
+        for _ in range(min(looks, len(older))):
+            key, entry = older.popitem()
+            held, state = entry if type(entry) is Held else (self._before, entry)
+            if not pause.idle(held, state, now):
+                self.states[key] = self._entry(held, state, now)
+        if not older:
+            self._kept = len(self.states)
+
+    def _entry(self, held: Algorithm, state: Any, now: int) -> Any:
+        """What is kept of a state: bare where every key has the same limit, for woven functions expect a number."""
+        if held is self.algorithm:
+            return state
+        if self.rules.limits is None:
+            return pause.adopt(self.algorithm, held, state, now)
+        return Held(held, state)  # which limit it has now is asked when it is used
+
+    def set_aside(self, key: Hashable) -> None:
+        """Somebody waits for this key: nobody may find it on the quick way."""
+        entry = self.states.pop(key, None)
+        if entry is None and key in self._older:
+            entry = self._older.pop(key)
+            if type(entry) is not Held:
+                entry = Held(self._before, entry)
+        self._aside[key] = entry
+
+    def put_back(self, key: Hashable, now: int) -> None:
+        """Nobody waits any more."""
+        entry = self._aside.pop(key)
+        if entry is not None:
+            held, state = entry if type(entry) is Held else (self.algorithm, entry)
+            self.states[key] = self._entry(held, state, now)
+
+    # ------------------------------------------------------------------ live changes
+
+    def change(self, rules: RateLimitConfig, now: int) -> None:
+        """Other rules: what is charged stays charged. States are translated when they are next used, or looked at."""
+        self.close(now)
+        while self._older:  # left over from the change before, or from the last time it was full
+            self._look_at_a_few(now, len(self._older))
+        for key, entry in self._aside.items():
+            if entry is not None and type(entry) is not Held:
+                self._aside[key] = Held(self.algorithm, entry)
+        self._turn_over()
+        self.rules, self.algorithm = rules, rules.make_algorithm(rules.rate)
+        self._plans.clear()
+
+    # ------------------------------------------------------------------ the quick way
+
+    def promised(self, now: int) -> int:
+        """The latest moment that a caller turned away at the gate was told."""
+        gate = self._gate
+        if gate is not None:
+            self._promised = max(self._promised, -(-(gate.latest - gate.room) // gate.scale))
+        return self._promised
+
+    def open(self, cost: int, now: int) -> Gate:
+        """Let woven functions decide, if this is a bucket; answers their gate."""
+        if type(self.algorithm) not in (TokenBucket, LeakyBucket) or self.rules.limits is not None:
+            return self.close(now)
+        self.promised(now)
+        self._gate = Gate(self.algorithm, cost, self.states)  # type: ignore[arg-type]  # a TokenBucket, by the line above
+        return self._gate
+
+    def close(self, now: int) -> Gate:
+        """Let nobody pass but through the methods here."""
+        self.promised(now)
+        self._gate = None
+        return CLOSED
+
+    def after_fork(self, now: int) -> None:
+        """In a forked child: nobody waits here."""
+        for key in list(self._aside):
+            self.put_back(key, now)

@@ -74,23 +74,15 @@ class RateLimit(Policy[RateLimitConfig]):
 
     # ------------------------------------------------------------------ without a function to call
 
-    def acquire(self, *, cost: int = 1, key: Hashable = None) -> None:
+    def acquire(self, *, cost: int | None = None, key: Hashable = None) -> None:
         """Take permits, waiting in line where that is configured; `RateLimitedError` otherwise."""
-        for layer in self.layers():
-            if isinstance(layer, Limiting):
-                layer.admit(key, cost, (), {})
-            elif isinstance(layer, WouldLimit):
-                layer.watch(key, cost)
+        self.take(self.whose(key), self._price(cost))
 
-    async def aacquire(self, *, cost: int = 1, key: Hashable = None) -> None:
+    async def aacquire(self, *, cost: int | None = None, key: Hashable = None) -> None:
         """The same for a coroutine."""
-        for layer in self.layers():
-            if isinstance(layer, Limiting):
-                await layer.aadmit(key, cost, (), {})
-            elif isinstance(layer, WouldLimit):
-                layer.watch(key, cost)
+        await self.atake(self.whose(key), self._price(cost))
 
-    def try_acquire(self, *, cost: int = 1, key: Hashable = None) -> bool:
+    def try_acquire(self, *, cost: int | None = None, key: Hashable = None) -> bool:
         """Take permits if they are there now. Never waits and never raises for want of them.
 
         >>> from everkeel import rate_limit
@@ -98,20 +90,66 @@ class RateLimit(Policy[RateLimitConfig]):
         >>> door.try_acquire(), door.try_acquire()
         (True, False)
         """
-        limiter = self.limiter
-        limiter._check(key, cost)
-        with self.lock:
-            decision = limiter._decide(key, cost, None)
-        if decision is None or not decision.allowed:
+        if isinstance(self.look(self.whose(key), self._price(cost)), RateLimitedError):
             next(self.rejections)
             return False
-        next(limiter.ok)
         return True
+
+    def take(
+        self, key: Hashable, cost: int, args: tuple[Any, ...] | None = None, kwargs: dict[str, Any] | None = None
+    ) -> int | None:
+        """Take permits for a call with these arguments; answers how many, None where it is not limited."""
+        for layer in self.layers():
+            if isinstance(layer, Limiting):
+                return layer.admit(key, cost, args, kwargs)
+            if isinstance(layer, WouldLimit):
+                return layer.watch(key, cost, args, kwargs)
+        return None
+
+    def look(
+        self, key: Hashable, cost: int, args: tuple[Any, ...] | None = None, kwargs: dict[str, Any] | None = None
+    ) -> int | RateLimitedError | None:
+        """The same without waiting and without raising: the error of which nobody has been told is the answer."""
+        for layer in self.layers():
+            if isinstance(layer, Limiting):
+                return layer.look(key, cost, args, kwargs)
+            if isinstance(layer, WouldLimit):
+                return layer.watch(key, cost, args, kwargs)
+        return None
+
+    async def atake(
+        self, key: Hashable, cost: int, args: tuple[Any, ...] | None = None, kwargs: dict[str, Any] | None = None
+    ) -> int | None:
+        """The same for a coroutine."""
+        for layer in self.layers():
+            if isinstance(layer, Limiting):
+                return await layer.aadmit(key, cost, args, kwargs)
+            if isinstance(layer, WouldLimit):
+                return layer.watch(key, cost, args, kwargs)
+        return None
 
     def entry(self, *, key: Hashable = None, cost: int | None = None) -> block.Entry:
         """A block for a key, or with a cost of its own: `with limiter.entry(key=user): ...`."""
-        price = cost if cost is not None else self.limiter._price_in_permits()
-        return block.Entry(tuple(_Admission(layer, key, price) for layer in self.layers()))
+        whose, price = self.whose(key), self._price(cost)
+        return block.Entry(tuple(_Admission(layer, whose, price) for layer in self.layers()))
+
+    def constant_cost(self) -> int:
+        """What a call costs; 1 where that is a function of the arguments and there are none."""
+        cost = self.config.cost
+        return 1 if callable(cost) else cost
+
+    def _price(self, cost: int | None) -> int:
+        return self.constant_cost() if cost is None else cost
+
+    def whose(self, key: Hashable) -> Hashable:
+        """The key, if this limiter has keys: permits must never be taken from everybody by mistake."""
+        if self.key_of is None and key is not None:
+            raise TypeError(
+                f"{self.label} has no key function, so there is nothing of {key!r}'s own: make it with key="
+            )
+        if self.key_of is not None and key is None:
+            raise TypeError(f"{self.label} has a key function: say whose permits with key=")
+        return key
 
     def _needs_no_key(self) -> None:
         if self.key_of is not None:
@@ -120,14 +158,22 @@ class RateLimit(Policy[RateLimitConfig]):
     # ------------------------------------------------------------------ by hand
 
     def drain(self, seconds: Seconds | None = None, *, key: Hashable = None) -> None:
-        """Grant nothing for so many seconds: the protected service asked for a pause. None: empty it, and no longer."""
+        """Grant nothing for so many seconds: the protected service asked for a pause. None: empty it, and no longer.
+
+        After a pause a bucket has its first permit, and a window what was left of it.
+        """
+        self.drained(seconds, self.whose(key))
+
+    def drained(self, seconds: Seconds | None, key: Hashable) -> None:
+        """The same for whatever a key function answers."""
         length = None
         if seconds is not None:
             try:
                 length = Duration(zero=True).check(seconds)
             except ValueError as error:
                 raise ConfigError(self.label, "seconds", str(error), repr(seconds)) from None
-        self.limiter.drain(length, key)
+        limiter = self.limiter
+        limiter.door.drain(key, limiter.limit_of(key), length)
         self.counts.tick("drained")
         if self.heard():
             from everkeel.events import Drained
@@ -136,24 +182,33 @@ class RateLimit(Policy[RateLimitConfig]):
 
     def adjust(self, permits: int, *, key: Hashable = None) -> None:
         """Charge so many permits more without asking, or give back with a negative number."""
-        self.limiter.adjust(key, permits)
+        if isinstance(permits, bool) or not isinstance(permits, int):
+            raise ConfigError(self.label, "permits", "must be a whole number", repr(permits))
+        self.adjusted(permits, self.whose(key))
+
+    def adjusted(self, permits: int, key: Hashable) -> None:
+        """The same for whatever a key function answers."""
+        limiter = self.limiter
+        limiter.door.adjust(key, limiter.limit_of(key), permits)
 
     def correct(self, *, remaining: int, reset_after: Seconds | None = None, key: Hashable = None) -> None:
-        """Believe the server: so many permits are left, until so many seconds from now. Never raises what we grant."""
-        limiter = self.limiter
-        with self.lock:
-            capacity = limiter.ledger.algorithm_for(key).capacity
-            missing = capacity - max(0, remaining) - limiter.used(key)
+        """Believe the server, which says what is left: no more than that is granted now.
+
+        With nothing left, nothing is granted for `reset_after` seconds. A server that says there is more than we think
+        does not make us grant more.
+        """
+        if isinstance(remaining, bool) or not isinstance(remaining, int):
+            raise ConfigError(self.label, "remaining", "must be a whole number", repr(remaining))
         if remaining <= 0 and reset_after is not None:
             self.drain(reset_after, key=key)
-        elif missing > 0:
-            limiter.adjust(key, missing)
+        else:
+            limiter, whose = self.limiter, self.whose(key)
+            limiter.door.lower(whose, limiter.limit_of(whose), max(0, remaining))
 
     def remaining(self, *, key: Hashable = None) -> int:
         """How many permits are there now."""
-        limiter = self.limiter
-        with self.lock:
-            return max(0, limiter.ledger.algorithm_for(key).capacity - limiter.used(key))
+        limiter, whose = self.limiter, self.whose(key)
+        return limiter.door.remaining(whose, limiter.limit_of(whose))
 
     # ------------------------------------------------------------------ being watched
 
@@ -178,19 +233,27 @@ class _Admission(State):
         self._layer, self._key, self._cost, self.policy = layer, key, cost, layer.policy
 
     def enter(self) -> Any:
-        if isinstance(self._layer, Limiting):
-            return self._layer.admit(self._key, self._cost, (), {})
-        if isinstance(self._layer, WouldLimit):
-            return self._layer.watch(self._key, self._cost)
-        return self._layer.enter()
+        layer = self._layer
+        if isinstance(layer, Limiting):
+            layer.admit(self._key, self._cost)
+            return layer.begin()
+        if isinstance(layer, WouldLimit):
+            layer.watch(self._key, self._cost)
+            return layer.state.begin()
+        return layer.enter()
 
     async def aenter(self) -> Any:
         if isinstance(self._layer, Limiting):
-            return await self._layer.aadmit(self._key, self._cost, (), {})
+            await self._layer.aadmit(self._key, self._cost)
+            return self._layer.begin()
         return self.enter()
 
     def ended(self, permit: Any, error: BaseException | None, result: Any = None) -> None:
-        self._layer.ended(permit, error, result)
+        layer = self._layer.state if isinstance(self._layer, WouldLimit) else self._layer
+        if error is None and isinstance(layer, Limiting):
+            layer.answered(permit, result, self._key)
+        else:
+            layer.ended(permit, error, result)
 
 
 def rate_limit(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right, insort
 from collections import deque
 from collections.abc import Callable
 
@@ -15,32 +16,43 @@ class Backpressure:
     must not become the normal by lasting long.
     """
 
-    __slots__ = ("_latencies", "_min_latency", "_sensitivity", "_sum", "baseline", "score")
+    __slots__ = ("_latencies", "_min_latency", "_ordered", "_recorded", "_sensitivity", "_sum", "baseline", "score")
 
     def __init__(self, *, p95_baseline: float, min_latency: float, sensitivity: float, window: int) -> None:
         self.baseline = p95_baseline
         self._min_latency, self._sensitivity = min_latency, sensitivity
         self._latencies: deque[float] = deque(maxlen=window)
+        self._ordered: list[float] = []
         self._sum = 0.0
+        self._recorded = 0
         self.score = 0.0
 
     def record(self, latency: float) -> float:
         """A call took so many seconds: the score now."""
-        latencies = self._latencies
+        latencies, ordered = self._latencies, self._ordered
         if len(latencies) == latencies.maxlen:
-            self._sum -= latencies[0]
+            oldest = latencies[0]
+            self._sum -= oldest
+            del ordered[bisect_left(ordered, oldest)]
         latencies.append(latency)
+        insort(ordered, latency)
         self._sum += latency
-        slow = sum(1 for one in latencies if one > self.baseline) / len(latencies)
-        gradient = (self._sum / len(latencies) - self._min_latency) / (self._min_latency * self._sensitivity)
-        self.score = min(1.0, max(0.0, slow, gradient))
+        self._recorded += 1
+        if self._recorded % 1000 == 0:
+            self._sum = sum(latencies)  # what rounding has left behind must not add up
+        count = len(ordered)
+        slower = (count - bisect_right(ordered, self.baseline)) / count
+        gradient = (self._sum / count - self._min_latency) / (self._min_latency * self._sensitivity)
+        self.score = min(1.0, max(0.0, slower, gradient))
         if self.score < 0.5:
-            self.baseline = 0.95 * self.baseline + 0.05 * self._p95()
+            p95 = ordered[-(-95 * count // 100) - 1]  # the nearest rank
+            self.baseline = 0.95 * self.baseline + 0.05 * p95
         return self.score
 
-    def _p95(self) -> float:
-        ordered = sorted(self._latencies)
-        return ordered[min(len(ordered) - 1, int(0.95 * len(ordered)))]
+    def inherit(self, earlier: Backpressure) -> None:
+        """Begin with what another one has measured."""
+        for latency in earlier._latencies:
+            self.record(latency)
 
 
 def backpressure_delay(score: float, min_delay: float, max_penalty: float, chance: Callable[[], float]) -> float:

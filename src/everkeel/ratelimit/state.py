@@ -1,8 +1,8 @@
-"""The limiter at work: it asks the ledger under its lock, lets callers wait in line without it, and rejects the rest.
+"""The limiter at work: the forms of calling over its door.
 
 A token or leaky bucket with a constant cost is decided in the woven function itself: the bucket is one number, so the
-decision is an addition and a comparison. While somebody waits in line, or a lower rate is about to come into force,
-nobody passes on the quick way (the cell is empty, `room` is less than nothing), and the methods here decide.
+decision is an addition and a comparison. Whatever else there is to do (wait, listen, measure, a key not seen before),
+or where the quick way is closed, the methods here do it.
 """
 
 from __future__ import annotations
@@ -10,17 +10,14 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Callable, Generator, Hashable
 from typing import TYPE_CHECKING, Any
 
-from everkeel.errors import ConfigError, RateLimitedError
-from everkeel.ratelimit.algorithm import NANO, Algorithm, Decision, nanoseconds, seconds_up
+from everkeel.errors import RateLimitedError, RejectedError
+from everkeel.ratelimit.algorithm import NANO, seconds_up
 from everkeel.ratelimit.buckets import LeakyBucket, TokenBucket
-from everkeel.ratelimit.cell import Cell
-from everkeel.ratelimit.ledger import Ledger
-from everkeel.ratelimit.line import Line, TaskWaiter, ThreadWaiter
-from everkeel.ratelimit.pressure import Backpressure, backpressure_delay, utilization_delay
-from everkeel.runtime import events as hub
-from everkeel.runtime.deadline import remaining
+from everkeel.ratelimit.door import Door, unhashable
+from everkeel.ratelimit.gate import Gate
+from everkeel.runtime.outcome import NO_RESULT
 from everkeel.runtime.state import CallKind, State
-from everkeel.runtime.tally import read, tally
+from everkeel.runtime.tally import Tally, read
 from everkeel.runtime.trouble import report
 
 if TYPE_CHECKING:
@@ -28,346 +25,195 @@ if TYPE_CHECKING:
     from everkeel.ratelimit.policy import RateLimit
 
 _ONE = """\
+gate = door.gate
 now = clock()
 try:
-    full_at = hand.pop()
+    full_at = gate.hand.pop()
 except IndexError:
-    AWAIT limiter.LATE(0, ARGS)
+    AWAIT limiter.LATE(None, ARGS)
 else:
-    then = price + (now if full_at < now else full_at)
-    if then - now <= room:
-        hand.append(then)
+    then = gate.price + (now if full_at < now else full_at)
+    if then - now <= gate.room:
+        gate.hand.append(then)
         tick(ok)
     else:
-        hand.append(full_at)
-        AWAIT limiter.LATE(then - now, ARGS)
+        gate.hand.append(full_at)
+        REFUSE
 INNER"""
 
 _KEYED = """\
 which = key(ARGS)
 with lock:
+    gate = door.gate
     now = clock()
     try:
-        then = limiter.states.get(which)
+        then = gate.states.get(which)
     except TypeError:
         then = None
     if then is None:
-        granted, then = False, now
+        granted = False
     else:
-        then = price + (now if then < now else then)
-        granted = then - now <= limiter.room
+        then = gate.price + (now if then < now else then)
+        granted = then - now <= gate.room
         if granted:
-            limiter.states[which] = then
+            gate.states[which] = then
+        elif then > gate.latest:
+            gate.latest = then
 if granted:
     tick(ok)
+elif then is None:
+    AWAIT limiter.LATE(which, ARGS)
 else:
-    AWAIT limiter.LATE(then - now, ARGS)
+    REFUSE
 INNER"""
 
 
 class Limiting(State):
     """One limiter, with or without keys."""
 
-    __slots__ = (
-        "_at", "_cell", "_lines", "_next", "_promised", "hand", "ledger", "ok", "policy", "pressure", "room", "states",
-    )  # fmt: skip
+    __slots__ = ("door", "ok", "policy")
     word = "limiter"
-    parts = ("hand", "ok")
+    parts = ("door", "ok")
     policy: RateLimit
 
     def __init__(self, policy: RateLimit) -> None:
-        self.policy, self.ok = policy, tally()
-        self.ledger = Ledger(policy, policy.max_keys)
-        self.states = self.ledger.states
-        self._cell = Cell()  # the bucket of a limiter without keys, where it is a bucket
-        self.hand = self._cell.hand
-        self._lines: dict[Hashable, Line] = {}
-        self._promised = 0  # the latest moment a rejected caller was told to come back at
-        self._next: Algorithm | None = None  # a lower rate that comes into force when that moment has passed
-        self._at = 0
-        self.pressure = self._new_pressure(policy.config)
-        self.room = -1
-        self._look_again()
-
-    def _new_pressure(self, rules: RateLimitConfig) -> Backpressure | None:
-        if not rules.measured:
-            return None
-        return Backpressure(
-            p95_baseline=rules.p95_baseline,
-            min_latency=rules.min_latency,
-            sensitivity=rules.gradient_sensitivity,
-            window=rules.window_size,
-        )
-
-    def _look_again(self) -> None:
-        """Does the quick way stand open? Under the lock, or before anybody else knows of it."""
-        bucket = self._bucket()
-        quick = bucket is not None and not self._lines and self._next is None
-        self.states = self.ledger.states
-        self.room = bucket.room if bucket is not None and quick else -1
-        if bucket is not None and self.policy.key_of is None:
-            self._cell.put(self._cell.take(self._full(bucket)), aside=not quick)
-
-    def _bucket(self) -> TokenBucket | None:
-        """The algorithm, where its state is one number that the woven function can decide by."""
-        algorithm = self.ledger.algorithm
-        return algorithm if type(algorithm) in (TokenBucket, LeakyBucket) else None  # type: ignore[return-value]
-
-    def _full(self, bucket: TokenBucket) -> int:
-        return bucket.charged(self.policy.clock.monotonic_ns(), bucket.rate.burst)
-
-    # ------------------------------------------------------------------ asking, under the lock
-
-    def _decide(self, key: Hashable, cost: int, waiter: ThreadWaiter | TaskWaiter | None) -> Decision | None:
-        """The decision; None when it is not the caller's turn to ask."""
-        now = self.policy.clock.monotonic_ns()
-        if self._next is not None and now >= self._at:
-            self._change(self._next, now)
-        line = self._lines.get(key)
-        if line is not None and line.first() is not waiter:
-            return None
-        bucket = self._bucket() if self.policy.key_of is None else None
-        if bucket is None:
-            decision = self.ledger.acquire(key, now, cost)
-        else:
-            full_at, decision = bucket.acquire(self._cell.take(self._full(bucket)), now, cost)
-            self._cell.put(full_at or 0, aside=self.room < 0)
-        if not decision.allowed:
-            self._promised = max(self._promised, now + decision.retry_after)
-        return decision
-
-    def _cost(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
-        cost = self.policy.config.cost
-        return cost(*args, **kwargs) if callable(cost) else cost
-
-    def _key(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Hashable:
-        key = self.policy.key_of
-        return None if key is None else key(*args, **kwargs)
-
-    def _passes_by(self, key: Hashable, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-        """Is this call not limited at all? A denied one is rejected here."""
-        rules = self.policy.config
-        if rules.exclude is not None and rules.exclude(*args, **kwargs):
-            return True
-        if rules.allow is not None and _names(rules.allow, key):
-            return True
-        if rules.deny is not None and _names(rules.deny, key):
-            raise self._rejected(None, key)
-        return False
-
-    def _check(self, key: Hashable, cost: int) -> None:
-        most = self.ledger.algorithm_for(key).capacity
-        if isinstance(cost, bool) or not isinstance(cost, int) or not 0 <= cost <= most:
-            raise ConfigError(
-                self.policy.label, "cost", f"must be a whole number from 0 to {most}, which can be granted", repr(cost)
-            )
+        self.policy, self.door = policy, Door(policy)
+        self.ok: Tally = self.door.ok
 
     # ------------------------------------------------------------------ being let in
 
-    def late(self, over: int, /, *args: Any, **kwargs: Any) -> None:
-        """The quick way did not let this call pass."""
-        rules = self.policy.config
-        if over <= self.room or self.room < 0 or rules.queue or self.policy.key_of is not None:
-            self.admit(self._key(args, kwargs), self._cost(args, kwargs), args, kwargs)
-            return
-        raise self._refused(over)
+    def admit(
+        self, key: Hashable, cost: int, args: tuple[Any, ...] | None = None, kwargs: dict[str, Any] | None = None
+    ) -> int | None:
+        """Let a call in, now or after a wait; or raise `RateLimitedError`. Answers what it took, None if not limited.
 
-    async def alate(self, over: int, /, *args: Any, **kwargs: Any) -> None:
-        rules = self.policy.config
-        if over <= self.room or self.room < 0 or rules.queue or self.policy.key_of is not None:
-            await self.aadmit(self._key(args, kwargs), self._cost(args, kwargs), args, kwargs)
-            return
-        raise self._refused(over)
-
-    def admit(self, key: Hashable, cost: int, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """Let a call in, now or after a wait; or raise `RateLimitedError`."""
-        waiter = self._ask(key, cost, args, kwargs, lambda: ThreadWaiter(key, cost))
-        if waiter is None:
-            return
-        until = self._until()
-        try:
-            while (step := self._turn(waiter, until)) is not True:
-                waiter.wait(self.policy.clock, step)
-        except BaseException:
-            self._leave(waiter)
-            raise
-
-    async def aadmit(self, key: Hashable, cost: int, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        from asyncio import get_running_loop
-
-        clock = self.policy.clock
-        waiter = self._ask(key, cost, args, kwargs, lambda: TaskWaiter(key, cost, clock, get_running_loop()))
-        if waiter is None:
-            return
-        until = self._until()
-        try:
-            while (step := self._turn(waiter, until)) is not True:
-                await waiter.wait(clock, step)  # type: ignore[misc]  # a task's wait is a coroutine
-        except BaseException:
-            self._leave(waiter)
-            raise
-
-    def _ask(
-        self,
-        key: Hashable,
-        cost: int,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-        make: Callable[[], ThreadWaiter | TaskWaiter],
-    ) -> ThreadWaiter | TaskWaiter | None:
-        """None when the call may pass at once; a waiter when it stands in line; or the error."""
-        policy = self.policy
+        The arguments are those of the call; None where there is no call to limit, only permits to take.
+        """
         if self._passes_by(key, args, kwargs):
-            policy.counts.tick("excluded")
             return None
-        self._check(key, cost)
-        waiter = None
-        try:
-            with policy.lock:
-                decision = self._decide(key, cost, None)
-                if (decision is None or not decision.allowed) and self.waiting() < policy.config.queue:
-                    waiter = make()
-                    line = self._lines.get(key)
-                    if line is None:
-                        line = self._lines[key] = Line(newest_first=policy.config.order == "newest")
-                    line.join(waiter)
-                    self._look_again()
-        except TypeError as error:
-            raise _unhashable(policy.label, key, error) from None
-        if waiter is not None:
-            policy.counts.tick("queued")
-            self._tell("CallQueued", waiting=self.waiting(), key=key)
-            return waiter
-        if decision is None or not decision.allowed:
-            raise self._rejected(decision, key)
-        next(self.ok)
-        self._tell_granted(cost, key)
-        return None
+        if self._denied(key):
+            raise self.door.refusals.told(self.door.refusals.denied(key))
+        self.door.enter(key, self.limit_of(key), cost)
+        return cost
 
-    def _until(self) -> float | None:
-        """When a waiter has waited long enough: `max_wait`, or the deadline that travels with the call."""
-        bounds = [bound for bound in (self.policy.config.max_wait, remaining()) if bound is not None]
-        return self.policy.clock.monotonic() + max(0.0, min(bounds)) if bounds else None
+    async def aadmit(
+        self, key: Hashable, cost: int, args: tuple[Any, ...] | None = None, kwargs: dict[str, Any] | None = None
+    ) -> int | None:
+        """The same for a coroutine."""
+        if self._passes_by(key, args, kwargs):
+            return None
+        if self._denied(key):
+            raise self.door.refusals.told(self.door.refusals.denied(key))
+        await self.door.aenter(key, self.limit_of(key), cost)
+        return cost
 
-    def _turn(self, waiter: ThreadWaiter | TaskWaiter, until: float | None) -> float | bool | None:
-        """True: granted. Otherwise how long to wait (None: until the bell rings); or the error, if that is too long."""
+    def look(
+        self, key: Hashable, cost: int, args: tuple[Any, ...] | None = None, kwargs: dict[str, Any] | None = None
+    ) -> int | RateLimitedError | None:
+        """Take permits if they are there now; answers how many, or the error, of which nobody has been told yet."""
+        if self._passes_by(key, args, kwargs):
+            return None
+        if self._denied(key):
+            return self.door.refusals.denied(key)
+        error = self.door.try_enter(key, self.limit_of(key), cost)
+        return cost if error is None else error
+
+    def late(self, key: Hashable, /, *args: Any, **kwargs: Any) -> None:
+        """The quick way did not let this call pass."""
+        self.admit(key, self.cost_of(args, kwargs), args, kwargs)
+
+    async def alate(self, key: Hashable, /, *args: Any, **kwargs: Any) -> None:
+        await self.aadmit(key, self.cost_of(args, kwargs), args, kwargs)
+
+    def refused(self, gate: Gate, over: int, key: Hashable = None) -> RateLimitedError:
+        """The usual rejection, made quickly: a bucket, no queue, nobody who listens."""
         policy = self.policy
-        with policy.lock:
-            decision = self._decide(waiter.key, waiter.cost, waiter)
-            if decision is not None and decision.allowed:
-                self._step_out(waiter)
-        if decision is not None and decision.allowed:
-            next(self.ok)
-            self._tell_granted(waiter.cost, waiter.key)
-            return True
-        step = None if decision is None else seconds_up(decision.retry_after)
-        if until is None:
-            return step
-        left = until - policy.clock.monotonic()
-        if left <= 0 or (step is not None and step > left):
-            raise self._rejected(decision, waiter.key)  # it would have to wait longer than it may: say so now
-        return left if step is None else step
+        next(policy.rejections)
+        missing = over - gate.room
+        if gate.scale != 1:
+            missing = -(-missing // gate.scale)
+        wait = missing / 1e9
+        if wait * 1e9 < missing:
+            wait = seconds_up(missing)
+        left = 0 if gate.price == gate.interval else max(0, (gate.room - over + gate.price) // gate.interval)
+        return RateLimitedError(policy.name, wait, gate.permits, left, key, None, "local")
 
-    def _step_out(self, waiter: ThreadWaiter | TaskWaiter) -> None:
-        line = self._lines.get(waiter.key)
-        if line is not None and waiter in line:
-            line.leave(waiter)
-            if not line:
-                del self._lines[waiter.key]
-                self._look_again()
-
-    def _leave(self, waiter: ThreadWaiter | TaskWaiter) -> None:
-        with self.policy.lock:
-            self._step_out(waiter)
-
-    def waiting(self) -> int:
-        """How many stand in line."""
-        return sum(len(line) for line in self._lines.values()) if self._lines else 0
-
-    # ------------------------------------------------------------------ turning away
-
-    def _refused(self, over: int) -> RateLimitedError:
-        """The usual rejection, made quickly: one bucket, no queue."""
-        policy = self.policy
-        rules, bucket = policy.config, self.ledger.algorithm
-        if (
-            rules.retry_after_strategy != "fixed"
-            or rules.on_rejected is not None
-            or policy.subscriptions
-            or hub.everywhere
-            or not isinstance(bucket, TokenBucket)
+    def _passes_by(self, key: Hashable, args: tuple[Any, ...] | None, kwargs: dict[str, Any] | None) -> bool:
+        """Is this call not limited at all?"""
+        rules = self.policy.config
+        if (rules.exclude is not None and args is not None and rules.exclude(*args, **(kwargs or {}))) or (
+            rules.allow is not None and self._names(rules.allow, key)
         ):
-            wait = -(-(over - bucket.room) // bucket.scale) if isinstance(bucket, TokenBucket) else 0
-            return self._rejected(self._with_level(wait), None)
-        next(policy.rejections)
-        wait = -(-(over - bucket.room) // bucket.scale)
-        now = policy.clock.monotonic_ns() + wait
-        if now > self._promised:
-            self._promised = now
-        seconds = wait / NANO
-        if seconds * NANO < wait:
-            seconds = seconds_up(wait)
-        left = (bucket.room - over) // bucket.interval + self._price_in_permits()
-        return RateLimitedError(policy.name, seconds, rules.permits, left if left > 0 else 0, None, None, "local")
+            self.policy.counts.tick("excluded")
+            return True
+        return False
 
-    def _price_in_permits(self) -> int:
+    def _denied(self, key: Hashable) -> bool:
+        deny = self.policy.config.deny
+        return deny is not None and self._names(deny, key)
+
+    def _names(self, keys: Any, key: Hashable) -> bool:
+        if callable(keys):
+            return bool(keys(key))
+        try:
+            return key in keys
+        except TypeError as error:
+            raise unhashable(self.policy.label, key, error) from None
+
+    def cost_of(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
+        """What a call with these arguments costs."""
         cost = self.policy.config.cost
-        return 1 if callable(cost) else cost
+        return cost(*args, **kwargs) if callable(cost) else cost
 
-    def _with_level(self, wait: int) -> Decision:
-        with self.policy.lock:
-            level = self._decide(None, 0, None)
-        return Decision(False, wait, 0, wait) if level is None else level._replace(allowed=False, retry_after=wait)
+    def key_for(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Hashable:
+        """Whose call this is."""
+        key = self.policy.key_of
+        return None if key is None else key(*args, **kwargs)
 
-    def _rejected(self, decision: Decision | None, key: Hashable) -> RateLimitedError:
-        policy = self.policy
-        rules = policy.config
-        next(policy.rejections)
-        pressure = None if self.pressure is None else self.pressure.score
-        limit = self.ledger.algorithm_for(key).rate.permits
-        retry_after = None if decision is None else self._retry_after(decision, key)
-        left = 0 if decision is None else decision.remaining
-        error = RateLimitedError(policy.name, retry_after, limit, left, key, pressure, "local")
-        self._tell("CallRejected", error=error, key=key)
-        if rules.on_rejected is not None:
-            rules.on_rejected(error)
-        return error
-
-    def _retry_after(self, decision: Decision, key: Hashable) -> float:
-        """What to tell the caller; never less than what is needed."""
-        rules, exact = self.policy.config, seconds_up(decision.retry_after)
-        if rules.retry_after_strategy == "utilization":
-            capacity = self.ledger.algorithm_for(key).capacity
-            share = 1 - min(1.0, decision.remaining / capacity)
-            return max(exact, utilization_delay(share, seconds_up(decision.reset_after)))
-        if rules.retry_after_strategy == "backpressure" and self.pressure is not None:
-            chance = self.policy.clock.random
-            wish = backpressure_delay(self.pressure.score, rules.min_retry_delay, rules.max_retry_penalty, chance)
-            return max(exact, wish)
-        return exact
+    def limit_of(self, key: Hashable) -> Any:
+        """The key's own limit, if it has one. Never asked under the lock: it may be a function of the user's."""
+        limits = self.policy.config.limits
+        if limits is None:
+            return None
+        if callable(limits):
+            return limits(key)
+        try:
+            return limits.get(key)
+        except TypeError as error:
+            raise unhashable(self.policy.label, key, error) from None
 
     # ------------------------------------------------------------------ the plain path
 
     def call(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
-        self.admit(self._key(args, kwargs), self._cost(args, kwargs), args, kwargs)
-        began = self._begin()
-        result = fn(*args, **kwargs)
-        self._ended(began, result, args, kwargs)
+        key = self.key_for(args, kwargs)
+        self.admit(key, self.cost_of(args, kwargs), args, kwargs)
+        began = self.begin()
+        try:
+            result = fn(*args, **kwargs)
+        except Exception as error:
+            self.failed(began, error)
+            raise
+        self.answered(began, result, key)
         return result
 
     async def acall(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
-        await self.aadmit(self._key(args, kwargs), self._cost(args, kwargs), args, kwargs)
-        began = self._begin()
-        result = await fn(*args, **kwargs)
-        self._ended(began, result, args, kwargs)
+        key = self.key_for(args, kwargs)
+        await self.aadmit(key, self.cost_of(args, kwargs), args, kwargs)
+        began = self.begin()
+        try:
+            result = await fn(*args, **kwargs)
+        except Exception as error:
+            self.failed(began, error)
+            raise
+        self.answered(began, result, key)
         return result
 
     def stream(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Generator[Any, Any, Any]:
-        self.admit(self._key(args, kwargs), self._cost(args, kwargs), args, kwargs)
+        self.admit(self.key_for(args, kwargs), self.cost_of(args, kwargs), args, kwargs)
         return (yield from fn(*args, **kwargs))
 
     async def astream(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> AsyncGenerator[Any, Any]:
-        await self.aadmit(self._key(args, kwargs), self._cost(args, kwargs), args, kwargs)
+        await self.aadmit(self.key_for(args, kwargs), self.cost_of(args, kwargs), args, kwargs)
         items = fn(*args, **kwargs)
         try:
             async for item in items:
@@ -375,38 +221,55 @@ class Limiting(State):
         finally:
             await items.aclose()
 
-    def enter(self) -> None:
+    def enter(self) -> float | None:
         """A block without a key: `entry(key=...)` is for those with one."""
-        self.admit(None, self._price_in_permits(), (), {})
+        self.admit(None, self.policy.constant_cost())
+        return self.begin()
 
-    async def aenter(self) -> None:
-        await self.aadmit(None, self._price_in_permits(), (), {})
+    async def aenter(self) -> float | None:
+        await self.aadmit(None, self.policy.constant_cost())
+        return self.begin()
 
-    def _begin(self) -> float:
-        return 0.0 if self.pressure is None else self.policy.clock.monotonic()
+    # ------------------------------------------------------------------ how the service is doing
 
-    def _ended(self, began: float, result: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def begin(self) -> float | None:
+        """When a call begins, where that is measured."""
+        return None if self.door.refusals.pressure is None else self.policy.clock.monotonic()
+
+    def answered(self, began: float | None, result: Any, key: Hashable) -> None:
+        """A call returned: how long did it take, and does the service ask for a pause?"""
+        self._measure(began)
         policy = self.policy
-        if self.pressure is not None:
-            latency = policy.clock.monotonic() - began
-            with policy.lock:
-                self.pressure.record(latency)
         drain_on = policy.config.drain_on
-        if drain_on is not None:
-            try:
-                wish = drain_on(result)
-            except Exception as broken:
-                report(f"{policy.label}: drain_on raised", broken)
-                return
+        if drain_on is None or result is NO_RESULT:
+            return
+        try:
+            wish = drain_on(result)
             if wish:
-                policy.drain(None if wish is True else wish, key=self._key(args, kwargs))
+                policy.drained(None if wish is True else wish, key)
+        except Exception as broken:
+            report(f"{policy.label}: drain_on raised", broken)
+
+    def done(self, permit: float | None, result: Any) -> None:
+        self.answered(permit, result, None)
+
+    def failed(self, permit: float | None, error: Exception) -> None:
+        if not isinstance(error, RejectedError):  # that one says nothing about the service
+            self._measure(permit)
+
+    def _measure(self, began: float | None) -> None:
+        pressure = self.door.refusals.pressure
+        if pressure is not None and began is not None:
+            latency = self.policy.clock.monotonic() - began
+            with self.policy.lock:
+                pressure.record(latency)
 
     # ------------------------------------------------------------------ the woven path
 
     def _is_quick(self) -> bool:
         rules = self.policy.config
         return (
-            self._bucket() is not None
+            type(self.door.books.algorithm) in (TokenBucket, LeakyBucket)
             and not callable(rules.cost)
             and rules.exclude is None
             and rules.allow is None
@@ -420,105 +283,37 @@ class Limiting(State):
     def fragment(self, kind: CallKind) -> str | None:
         if not self._is_quick():
             return None
-        text = _ONE if self.policy.key_of is None else _KEYED
-        bucket = self.ledger.algorithm
-        scale = bucket.scale if isinstance(bucket, TokenBucket) else 1
-        return text if scale == 1 else text.replace("now = clock()", "now = clock() * scale")
+        policy = self.policy
+        rules, keyed = policy.config, policy.key_of is not None
+        quiet = not rules.queue and not policy.heard() and rules.on_rejected is None
+        refuse = f"raise limiter.refused(gate, then - now{', which' if keyed else ''})"
+        if not quiet or rules.retry_after_strategy != "fixed":
+            refuse = f"AWAIT limiter.LATE({'which' if keyed else 'None'}, ARGS)"
+        text = (_KEYED if keyed else _ONE).replace("REFUSE", refuse)
+        if self._scale() != 1:
+            text = text.replace("door.gate", "door.fine").replace("clock()", "clock() * gate.scale")
+        return text
+
+    def _scale(self) -> int:
+        bucket = self.door.books.algorithm
+        return bucket.scale if isinstance(bucket, TokenBucket) else 1
 
     def names(self, kind: CallKind) -> dict[str, object]:
-        bucket, cost = self.ledger.algorithm, self._price_in_permits()
-        if not isinstance(bucket, TokenBucket) or not self._is_quick():
+        if not self._is_quick():
             return {}
-        given: dict[str, object] = {
-            "clock": self.policy.clock.monotonic_ns,
-            "price": cost * bucket.interval,
-            "tick": next,
-        }
-        if bucket.scale != 1:
-            given["scale"] = bucket.scale
-        if self.policy.key_of is None:
-            given["room"] = bucket.room
-        else:
+        given: dict[str, object] = {"clock": self.policy.clock.monotonic_ns, "tick": next}
+        if self.policy.key_of is not None:
             given |= {"key": self.policy.key_of, "lock": self.policy.lock}
         return given
 
-    # ------------------------------------------------------------------ live changes
+    # ------------------------------------------------------------------ live changes, being watched
 
     def adapt(self, old: RateLimitConfig, new: RateLimitConfig) -> None:
-        with self.policy.lock:
-            now = self.policy.clock.monotonic_ns()
-            if old.measured != new.measured:
-                self.pressure = self._new_pressure(new)
-            for line in self._lines.values():
-                line.newest_first = new.order == "newest"
-            if (old.rate, old.algorithm, old.warm_up) != (new.rate, new.algorithm, new.warm_up):
-                algorithm = new.make_algorithm(new.rate)
-                slower = new.rate.permits * old.rate.per < old.rate.permits * new.rate.per
-                if (slower or new.rate.burst < old.rate.burst) and self._promised > now:
-                    # A caller was told when to come back: until then the old rate holds.
-                    self._next, self._at = algorithm, self._promised
-                    self._look_again()
-                else:
-                    self._change(algorithm, now)
+        self.door.adapt(new)
 
-    def _change(self, algorithm: Algorithm, now: int) -> None:
-        self._next = None
-        old, single = self._bucket(), self.policy.key_of is None
-        if old is not None and single:
-            self.ledger.states[None] = self._cell.take(self._full(old))
-        self.ledger.change(algorithm, now)
-        if single and self._bucket() is not None:
-            self._cell.put(self.ledger.state_of(None, now) or 0, aside=True)
-        for line in self._lines.values():
-            line.wake()
-        self._look_again()
-        self.policy.refresh()
-
-    def adjust(self, key: Hashable, permits: int) -> None:
-        """Take more without asking, or (negative) give back; those in line may look again."""
-        with self.policy.lock:
-            now = self.policy.clock.monotonic_ns()
-            bucket = self._bucket() if self.policy.key_of is None else None
-            if bucket is None:
-                self.ledger.adjust(key, now, permits)
-            else:
-                full_at = bucket.adjust(self._cell.take(self._full(bucket)), now, permits)
-                self._cell.put(full_at, aside=self.room < 0)
-            line = self._lines.get(key)
-            if line is not None:
-                line.wake()
-
-    def used(self, key: Hashable) -> int:
-        """How many permits are charged to a key now. Under the lock."""
-        now = self.policy.clock.monotonic_ns()
-        bucket = self._bucket() if self.policy.key_of is None else None
-        if bucket is None:
-            return self.ledger.used(key, now)
-        full_at = self._cell.take(self._full(bucket))
-        self._cell.put(full_at, aside=self.room < 0)
-        return bucket.used(full_at, now)
-
-    def drain(self, seconds: float | None, key: Hashable) -> None:
-        """Nothing more for so long; or, without a length, until permits have grown back."""
-        with self.policy.lock:
-            algorithm = self.ledger.algorithm_for(key)
-            rate = algorithm.rate
-            missing = max(0, algorithm.capacity - self.used(key))
-        extra = 0 if seconds is None else max(0, -(-nanoseconds(seconds) * rate.permits // rate.per) - 1)
-        self.adjust(key, missing + extra)
-
-    # ------------------------------------------------------------------ being watched
-
-    def _tell(self, event: str, **fields: Any) -> None:
-        policy = self.policy
-        if policy.heard():
-            from everkeel import events
-
-            policy.emit(getattr(events, event)(policy=policy.name, policy_type=policy.type, **fields))
-
-    def _tell_granted(self, permits: int, key: Hashable) -> None:
-        if self.policy.grants_are_heard():
-            self._tell("Granted", permits=permits, key=key)
+    def after_fork(self) -> None:
+        self.door.after_fork()
+        self.policy.refresh()  # decorated functions have bound the lock, which may be held for ever here
 
     def shadow(self) -> State:
         from everkeel.ratelimit.shadow import WouldLimit
@@ -529,32 +324,18 @@ class Limiting(State):
         return read(self.ok)
 
     def details(self) -> dict[str, Any]:
-        policy = self.policy
-        with policy.lock:
-            rate = self.ledger.algorithm.rate
-            capacity = self.ledger.algorithm.capacity
-            used = None if policy.key_of is not None else min(capacity, self.used(None))
-            return {
-                "capacity": capacity,
-                "available": None if used is None else capacity - used,
-                "utilization": None if used is None else used / capacity,
-                "refill_rate": rate.permits * NANO / rate.per,
-                "backpressure": None if self.pressure is None else self.pressure.score,
-                "waiting": self.waiting(),
-                "queued": policy.counts["queued"],
-                "excluded": policy.counts["excluded"],
-                "keys": len(self.ledger.states) if policy.key_of is not None else 0,
-                "overflow": policy.counts["overflow"],
-            }
-
-
-def _names(keys: Any, key: Hashable) -> bool:
-    return bool(keys(key)) if callable(keys) else key in keys
-
-
-def _unhashable(label: str, key: object, error: TypeError) -> Exception:
-    try:
-        hash(key)
-    except TypeError:
-        return ConfigError(label, "key", "must return something hashable, such as a string", repr(key))
-    return error
+        policy, door = self.policy, self.door
+        available = None if policy.key_of is not None else door.remaining(None, None)
+        algorithm, pressure = door.books.algorithm, door.refusals.pressure
+        return {
+            "capacity": algorithm.capacity,
+            "available": available,
+            "utilization": None if available is None else 1 - available / algorithm.capacity,
+            "refill_rate": algorithm.rate.permits * NANO / algorithm.rate.per,
+            "backpressure": None if pressure is None else pressure.score,
+            "waiting": door.waiting,
+            "queued": policy.counts["queued"],
+            "excluded": policy.counts["excluded"],
+            "keys": door.books.keys(),
+            "overflow": door.books.overflows,
+        }

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from typing import NamedTuple
 
 from everkeel.ratelimit.algorithm import Algorithm, Decision
@@ -31,12 +30,13 @@ class FixedWindow(Algorithm):
         return self.rate.permits
 
     def acquire(self, state: Counted | None, now: int, permits: int) -> tuple[Counted | None, Decision]:
-        window, passed = divmod(now, self.rate.per)
+        most, per = self.rate.permits, self.rate.per
+        window, passed = divmod(now, per)
         count = state.granted if state is not None and state.window == window else 0
-        left = self.rate.per - passed
-        if count + permits > self.rate.permits:
-            return state, Decision(False, left, max(0, self.rate.permits - count), left)
-        return Counted(window, count + permits), Decision(True, 0, self.rate.permits - count - permits, left)
+        after = count + permits
+        if after > most:
+            return state, Decision(False, per - passed, max(0, most - count), per - passed if count else 0)
+        return Counted(window, after), Decision(True, 0, most - after, per - passed if after else 0)
 
     def used(self, state: Counted | None, now: int) -> int:
         return state.granted if state is not None and state.window == now // self.rate.per else 0
@@ -44,12 +44,15 @@ class FixedWindow(Algorithm):
     def charged(self, now: int, permits: int) -> Counted:
         return Counted(now // self.rate.per, permits)
 
+    def replenished(self, now: int) -> int:
+        return (now // self.rate.per + 1) * self.rate.per
+
 
 class SlidingCounter(Algorithm):
     """`permits` per `per`, estimated from this window and the share of the last one that still counts; three numbers.
 
-    Promise: at most `permits` in every aligned window, and in any stretch of `per` at most `permits` if the calls of
-    the window before came evenly; twice that at the very worst.
+    Promise: at most `permits` in every aligned window [k * per, (k + 1) * per), and in any stretch of `per` at most
+    `permits` if the calls of the window before came evenly; less than twice that at the very worst.
     """
 
     __slots__ = ()
@@ -69,14 +72,17 @@ class SlidingCounter(Algorithm):
         per, most = self.rate.per, self.rate.permits
         window, passed = divmod(now, per)
         count, before = self._roll(state, window)
-        # before * (per - passed) / per + count + permits <= most, without a division
-        if before * (per - passed) + (count + permits) * per <= most * per:
-            left = most - count - permits - -(-before * (per - passed) // per)
-            reset = per - passed if not count + permits else 2 * per - passed
-            return Counted(window, count + permits, before), Decision(True, 0, max(0, left), reset)
-        retry_after = self._first_fit(count, before, passed, permits)
-        left = most - count - -(-before * (per - passed) // per)
-        return state, Decision(False, retry_after, max(0, left), 2 * per - passed if count else per - passed)
+        counted = -(-before * (per - passed) // per)  # rounded up, and exact where it matters: the rest is whole
+        if counted + count + permits <= most:
+            count += permits
+            left = most - count - counted
+            return Counted(window, count, before), Decision(True, 0, left, self._reset(count, before, passed))
+        wait = self._first_fit(count, before, passed, permits)
+        return state, Decision(False, wait, max(0, most - count - counted), self._reset(count, before, passed))
+
+    def _reset(self, count: int, before: int, passed: int) -> int:
+        per = self.rate.per
+        return 2 * per - passed if count else per - passed if before else 0
 
     def _first_fit(self, count: int, before: int, passed: int, permits: int) -> int:
         """Nanoseconds until the estimate leaves room, in this window or in the next."""
@@ -84,10 +90,10 @@ class SlidingCounter(Algorithm):
         if before and count + permits <= most:
             # The first passed' with before * (per - passed') <= (most - count - permits) * per
             needed = per - (most - count - permits) * per // before
-            if needed <= per - 1:
-                return max(0, needed - passed)
+            if needed < per:
+                return needed - passed
         # In the next window what was counted in this one counts by its share.
-        needed = 0 if not count else max(0, per - (most - permits) * per // count)
+        needed = max(0, per - (most - permits) * per // count) if count else 0
         return per - passed + needed
 
     def used(self, state: Counted | None, now: int) -> int:
@@ -101,7 +107,41 @@ class SlidingCounter(Algorithm):
     def adjust(self, state: Counted | None, now: int, permits: int) -> Counted:
         window = now // self.rate.per
         count, before = self._roll(state, window)
-        return Counted(window, max(0, count + permits), before)
+        return Counted(window, max(0, count + permits), max(0, before + min(0, count + permits)))
+
+    def adopt(self, earlier: Algorithm, state: Counted | None, now: int) -> Counted | None:
+        if type(earlier) is type(self) and earlier.rate.per == self.rate.per:
+            return state
+        return super().adopt(earlier, state, now)  # type: ignore[no-any-return]
+
+
+class Log(NamedTuple):
+    """When permits were granted, and how many: `grants[start:end]`, whose sum is `used`.
+
+    The list is shared by a state and those that follow from it, and is only ever appended to: what one state sees of it
+    never changes, and to grant costs the same however long it is.
+    """
+
+    grants: list[tuple[int, int]]
+    start: int
+    end: int
+    used: int
+
+    def plus(self, now: int, permits: int) -> Log:
+        """With one more grant."""
+        grants, start, end, used = self
+        if end != len(grants) or 2 * start > end + 16:  # another state went on from here, or most of it is past
+            grants, start, end = grants[start:end], 0, end - start
+        grants.append((now, permits))
+        return Log(grants, start, end + 1, used + permits)
+
+    def since(self, moment: int) -> Log:
+        """Without what was granted at or before `moment`."""
+        grants, start, end, used = self
+        while start < end and grants[start][0] <= moment:
+            used -= grants[start][1]
+            start += 1
+        return self if start == self.start else Log(grants, start, end, used)
 
 
 class SlidingLog(Algorithm):
@@ -117,43 +157,48 @@ class SlidingLog(Algorithm):
     def capacity(self) -> int:
         return self.rate.permits
 
-    def _forget(self, log: deque[tuple[int, int]], now: int) -> int:
-        """Drop what is out of sight; answers the permits that are left in sight."""
-        while log and log[0][0] <= now - self.rate.per:
-            log.popleft()
-        return sum(permits for _, permits in log)
+    def _in_sight(self, state: Log | None, now: int) -> Log:
+        return Log([], 0, 0, 0) if state is None else state.since(now - self.rate.per)
 
-    def acquire(
-        self, state: deque[tuple[int, int]] | None, now: int, permits: int
-    ) -> tuple[deque[tuple[int, int]], Decision]:
-        log = deque[tuple[int, int]]() if state is None else state
-        used, most, per = self._forget(log, now), self.rate.permits, self.rate.per
-        if used + permits <= most:
-            log.append((now, permits))
-            return log, Decision(True, 0, most - used - permits, per)
-        over, retry_after = used + permits - most, per
-        for at, granted in log:
+    def acquire(self, state: Log | None, now: int, permits: int) -> tuple[Log, Decision]:
+        log, most, per = self._in_sight(state, now), self.rate.permits, self.rate.per
+        over = log.used + permits - most
+        if over <= 0:
+            after = log.plus(now, permits) if permits else log
+            return after, Decision(True, 0, -over, self._reset(after, now))
+        at, position = now, log.start
+        while over > 0 and position < log.end:  # the oldest ones that must be out of sight first
+            at, granted = log.grants[position]
             over -= granted
-            if over <= 0:
-                retry_after = at + per - now
-                break
-        reset = log[-1][0] + per - now if log else 0
-        return log, Decision(False, retry_after, max(0, most - used), reset)
+            position += 1
+        return log, Decision(False, at + per - now, max(0, most - log.used), self._reset(log, now))
 
-    def used(self, state: deque[tuple[int, int]] | None, now: int) -> int:
-        return 0 if state is None else self._forget(state, now)
+    def _reset(self, log: Log, now: int) -> int:
+        return log.grants[log.end - 1][0] + self.rate.per - now if log.start < log.end else 0
 
-    def charged(self, now: int, permits: int) -> deque[tuple[int, int]]:
-        return deque([(now, permits)] if permits else [])
+    def used(self, state: Log | None, now: int) -> int:
+        return self._in_sight(state, now).used
 
-    def adjust(self, state: deque[tuple[int, int]] | None, now: int, permits: int) -> deque[tuple[int, int]]:
-        log = deque[tuple[int, int]]() if state is None else state
-        self._forget(log, now)
-        if permits > 0:
-            log.append((now, permits))
-        while permits < 0 and log:  # give back what was taken last
-            at, granted = log.pop()
+    def charged(self, now: int, permits: int) -> Log:
+        return Log([(now, permits)], 0, 1, permits) if permits else Log([], 0, 0, 0)
+
+    def adjust(self, state: Log | None, now: int, permits: int) -> Log:
+        log = self._in_sight(state, now)
+        if permits >= 0:
+            return log.plus(now, permits) if permits else log
+        grants = log.grants[log.start : log.end]
+        while permits < 0 and grants:  # give back what was taken last
+            at, granted = grants.pop()
             if granted + permits > 0:
-                log.append((at, granted + permits))
+                grants.append((at, granted + permits))
             permits += granted
-        return log
+        return Log(grants, 0, len(grants), sum(granted for _, granted in grants))
+
+    def adopt(self, earlier: Algorithm, state: Log | None, now: int) -> Log | None:
+        if isinstance(earlier, SlidingLog):
+            return earlier._in_sight(state, now)
+        return super().adopt(earlier, state, now)  # type: ignore[no-any-return]
+
+    def eases(self, earlier: Algorithm) -> bool:
+        mine, theirs = self.rate, earlier.rate
+        return type(self) is type(earlier) and mine.per <= theirs.per and mine.permits >= theirs.permits
