@@ -188,10 +188,12 @@ class RateLimitedError(RejectedError):
         return cast("str", self.args[6])
 
     def __str__(self) -> str:
+        owner = "rate limit" if self.policy is None else f"rate limit {self.policy!r}"
         limit = "" if self.limit is None else f" of {self.limit}"
         whose = "" if self.key is None else f" for {self.key!r}"
-        when = "" if self.retry_after is None else f"; try again in {self.retry_after:.3g} s"
-        return f"rate limit {self.policy!r}{limit} reached{whose}{when}"
+        wait = self.retry_after
+        when = "" if wait is None else f"; try again in {wait:.3g} s" if wait < 1000 else f"; try again in {wait:.0f} s"
+        return f"{owner}{limit} reached{whose}{when}"
 
 
 class FailFastError(RejectedError):
