@@ -21,6 +21,8 @@ from everkeel.errors import (
     RateLimitedError,
     RejectedError,
     RetryExhaustedError,
+    ShedError,
+    ThrottledError,
     TimeoutExceededError,
     WorkersExhaustedError,
 )
@@ -39,6 +41,8 @@ EXAMPLES = [
     FailFastError("ledger", None, "its check failed"),
     FailFastError("ledger", 3.0, "3 failures in a row: OSError: disk full"),
     WorkersExhaustedError("report", None, 64),
+    ShedError("orders", None, 20, "low"),
+    ThrottledError("search", None, 0.4),
     TimeoutExceededError("quote", 2.0),
     TimeoutExceededError(None, 0.5, "deadline"),
     TimeoutExceededError("quote", 0.5, "attempt of retry"),
