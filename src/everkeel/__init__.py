@@ -31,6 +31,8 @@ if _TYPE_CHECKING:
     from everkeel.policies.bulkhead.policy import bulkhead as bulkhead
     from everkeel.policies.bulkhead.pool import BulkheadPool as BulkheadPool
     from everkeel.policies.bulkhead.pool import bulkhead_pool as bulkhead_pool
+    from everkeel.policies.cache.policy import Cache as Cache
+    from everkeel.policies.cache.policy import cache as cache
     from everkeel.policies.circuit_breaker.policy import CircuitBreaker as CircuitBreaker
     from everkeel.policies.circuit_breaker.policy import circuit_breaker as circuit_breaker
     from everkeel.policies.concurrency.policy import ConcurrencyLimit as ConcurrencyLimit
@@ -88,18 +90,19 @@ if _TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
-    "AdaptiveThrottle", "Attempt", "Backoff", "Bulkhead", "BulkheadFullError", "BulkheadPool", "Cancellation",
-    "CircuitBreaker", "CircuitOpenError", "Clock", "ConcurrencyLimit", "ConfigError", "Deadline",
-    "EverkeelError", "Explanation", "FailFast", "FailFastError", "Fallback", "FeatureDisabledError",
-    "FeatureToggle", "Guard", "Hedge", "HedgeTimeoutError", "NotRetryable", "Outcome", "Pipeline", "Policy",
-    "RateLimit", "RateLimitChain", "RateLimitedError", "Registry", "RejectedError", "Reservation", "Retry",
-    "RetryBudget", "RetryExhaustedError", "ShedError", "Subscription", "ThrottledError", "Timeout",
-    "TimeoutExceededError", "Verdict", "WorkersExhaustedError", "adaptive_throttle", "bulkhead",
-    "bulkhead_pool", "circuit_breaker", "concurrency_limit", "constant", "current_attempt",
-    "current_cancellation", "current_deadline", "deadline", "disable", "enable", "events", "explain",
-    "exponential", "fail_fast", "fallback", "feature_toggle", "fibonacci", "guard", "hedge", "linear",
-    "operation", "pipeline", "policies_of", "priority", "rate_limit", "rate_limit_chain", "registry", "retry",
-    "sleep", "subscribe", "timeout", "use_clock",
+    "AdaptiveThrottle", "Attempt", "Backoff", "Bulkhead", "BulkheadFullError", "BulkheadPool", "Cache",
+    "Cancellation", "CircuitBreaker", "CircuitOpenError", "Clock", "ConcurrencyLimit", "ConfigError",
+    "Deadline", "EverkeelError", "Explanation", "FailFast", "FailFastError", "Fallback",
+    "FeatureDisabledError", "FeatureToggle", "Guard", "Hedge", "HedgeTimeoutError", "NotRetryable",
+    "Outcome", "Pipeline", "Policy", "RateLimit", "RateLimitChain", "RateLimitedError", "Registry",
+    "RejectedError", "Reservation", "Retry", "RetryBudget", "RetryExhaustedError", "ShedError",
+    "Subscription", "ThrottledError", "Timeout", "TimeoutExceededError", "Verdict",
+    "WorkersExhaustedError", "adaptive_throttle", "bulkhead", "bulkhead_pool", "cache", "circuit_breaker",
+    "concurrency_limit", "constant", "current_attempt", "current_cancellation", "current_deadline",
+    "deadline", "disable", "enable", "events", "explain", "exponential", "fail_fast", "fallback",
+    "feature_toggle", "fibonacci", "guard", "hedge", "linear", "operation", "pipeline", "policies_of",
+    "priority", "rate_limit", "rate_limit_chain", "registry", "retry", "sleep", "subscribe", "timeout",
+    "use_clock",
 ]  # fmt: skip
 
 # Where each name lives. It is imported when it is first used: `import everkeel` costs next to nothing, and a service
@@ -114,6 +117,7 @@ _HOMES = {
     ),
     "everkeel.policies.bulkhead.policy": "Bulkhead bulkhead",
     "everkeel.policies.bulkhead.pool": "BulkheadPool bulkhead_pool",
+    "everkeel.policies.cache.policy": "Cache cache",
     "everkeel.policies.circuit_breaker.policy": "CircuitBreaker circuit_breaker",
     "everkeel.policies.concurrency.policy": "ConcurrencyLimit concurrency_limit",
     "everkeel.policies.concurrency.priorities": "priority",

@@ -275,6 +275,33 @@ class FailFastClosed(Event):
     key: object = None
 
 
+# ------------------------------------------------------------------ cache
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CacheHit(Event):
+    """A fresh answer was there. Listening for this makes every hit slower."""
+
+    key: object = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CacheMissed(Event):
+    """No answer was there that may be served: a load begins."""
+
+    key: object = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CacheStale(Event):
+    """An answer was served that has expired; `age` is the time since it was loaded."""
+
+    age: float
+    key: object = None
+    error: BaseException | None = None
+    """The failure it was served in place of; None when it is being refreshed."""
+
+
 # ------------------------------------------------------------------ fallback
 
 

@@ -11,6 +11,8 @@ from everkeel.errors import ConfigError
 from everkeel.policies.bulkhead.policy import Bulkhead
 from everkeel.policies.bulkhead.policy import bulkhead as make_bulkhead
 from everkeel.policies.bulkhead.pool import BulkheadPool
+from everkeel.policies.cache.policy import Cache
+from everkeel.policies.cache.policy import cache as make_cache
 from everkeel.policies.circuit_breaker.policy import CircuitBreaker
 from everkeel.policies.circuit_breaker.policy import circuit_breaker as make_circuit_breaker
 from everkeel.policies.concurrency.policy import ConcurrencyLimit
@@ -73,6 +75,7 @@ def _fail_fast(value: Any) -> FailFast:
 # Outermost first: the word in `guard(...)`, the types it takes, and what a shorthand value makes.
 ORDER: tuple[tuple[str, tuple[type[AnyPolicy], ...], Callable[[Any], AnyPolicy]], ...] = (
     ("feature_toggle", (FeatureToggle,), _feature_toggle),
+    ("cache", (Cache,), make_cache),
     ("fallback", (Fallback,), make_fallback),
     ("hedge", (Hedge,), _hedge),
     ("retry", (Retry,), _retry),
@@ -233,6 +236,7 @@ class MethodOnce:
 def guard(
     *,
     feature_toggle: FeatureToggle | Callable[..., Any] | bool = _UNSET,
+    cache: Cache | Seconds = _UNSET,
     fallback: Any = _UNSET,
     hedge: Hedge | Seconds | bool = _UNSET,
     retry: Retry | int | bool = _UNSET,
@@ -246,14 +250,14 @@ def guard(
 ) -> Guard:
     """Guard a function, or the public methods of a class, by several policies in the order that is almost always right.
 
-    Outermost first: feature toggle, fallback, hedge, retry, circuit breaker, fail fast, rate limit, timeout, bulkhead,
-    the call. So a retry sees a rejecting breaker, each attempt has its own timeout, and a call that times out while
+    Outermost first: feature toggle, cache, fallback, hedge, retry, circuit breaker, fail fast, rate limit, timeout,
+    bulkhead, the call. So a retry sees a rejecting breaker, each attempt has its own timeout, and a call that times out while
     queueing leaves the queue.
 
     Each is a policy object, which may be shared, or a shorthand: `retry=3` is `retry(attempts=3)`, `timeout=2` is
     `timeout(2)`, `circuit_breaker=0.5` is `circuit_breaker(failure_rate=0.5)`, `fail_fast=3` is
-    `fail_fast(failures=3)`, `rate_limit=50` is `rate_limit(50)` (a second), `bulkhead=10` is `bulkhead(10)`, a function
-    as `feature_toggle` is its predicate, `True` takes the defaults, and a `fallback` that is no policy is the
+    `fail_fast(failures=3)`, `cache=60` is `cache(60)`, `rate_limit=50` is `rate_limit(50)` (a second), `bulkhead=10` is
+    `bulkhead(10)`, a function as `feature_toggle` is its predicate, `True` takes the defaults, and a `fallback` that is no policy is the
     alternative itself.
 
     On a class, shorthands make policies of its own for each public method, a method's own decorators win over those of
@@ -269,6 +273,7 @@ def guard(
     return Guard(
         {
             "feature_toggle": feature_toggle,
+            "cache": cache,
             "fallback": fallback,
             "hedge": hedge,
             "retry": retry,

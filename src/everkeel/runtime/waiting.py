@@ -51,10 +51,15 @@ class TaskWaiter:
 
     def wake(self) -> None:
         """There is no use in waiting longer. From any thread."""
-        if threading.get_ident() == self._thread:
-            self._wake()
-        elif not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self._wake)
+        try:
+            if threading.get_ident() == self._thread:
+                self._wake()
+            else:
+                self._loop.call_soon_threadsafe(self._wake)
+        except RuntimeError:
+            if not self._loop.is_closed():
+                raise
+            # It went away with whoever waited on it; the others still have to hear.
 
     def _wake(self) -> None:
         if not self._future.done():

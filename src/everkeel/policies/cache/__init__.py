@@ -1,0 +1,10 @@
+"""Cache: an answer that was given before, while it is fresh, and one load at a time when it is not.
+
+- `config`: what may be set
+- `core`: what is kept, for how long, and what a lookup decides
+- `store`: where entries are
+- `keys`: which calls are the same
+- `flight`: one load, and those who wait for it
+- `state`: the drivers
+- `policy`: what the user holds
+"""
