@@ -49,7 +49,7 @@ class HedgeConfig(Settings):
     on: Errors = setting(Converted(as_errors), default=Exception)
     ignore: Errors | None = setting(Converted(as_errors), default=None, none="nothing")
     causes: bool = setting(Flag(), default=False)
-    dispose: Callable[[Any], Any] | None = setting(Function("of a result"), default=None, none="dropped")
+    dispose: Callable[[Any], Any] | None = setting(Function("of a result", awaited=True), default=None, none="dropped")
     max_abandoned: int = setting(Count(at_least=1), default=64)
 
     classifier: Classifier = field(init=False, repr=False, compare=False)

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
+from inspect import iscoroutinefunction
 from typing import Any, cast
 
-from everkeel.errors import ConfigError
+from everkeel.errors import ConfigError, HedgeTimeoutError, RejectedError
 from everkeel.policies.hedge.config import HedgeConfig
 from everkeel.policies.hedge.state import Hedging
 from everkeel.policies.retry.budget import RetryBudget
 from everkeel.runtime.classify import Errors
 from everkeel.runtime.clock import Clock
 from everkeel.runtime.outcome import Verdict
-from everkeel.runtime.policy import Policy, Snapshot
+from everkeel.runtime.policy import Policy, Snapshot, policies_of
 from everkeel.runtime.settings import Mode, Seconds
+from everkeel.runtime.state import CallKind
 from everkeel.runtime.weave import F
 
 _MARK = "__everkeel_idempotent__"
@@ -35,6 +37,8 @@ def operation(*, idempotent: bool) -> Callable[[F], F]:
 
     def mark(fn: F) -> F:
         setattr(fn, _MARK, idempotent)
+        for policy in policies_of(fn):  # already decorated: whoever decorated it could not know
+            policy.may_guard_function(fn)
         return fn
 
     return mark
@@ -71,17 +75,19 @@ class Hedge(Policy[HedgeConfig]):
                 None,
             )
 
-    def call(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
-        """Call `fn(*args, **kwargs)` under this policy, in worker threads."""
-        self.may_guard_function(fn)
-        return super().call(fn, *args, **kwargs)
-
-    async def acall(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
-        """Await `fn(*args, **kwargs)` under this policy."""
-        self.may_guard_function(fn)
-        return await super().acall(fn, *args, **kwargs)
+    def may_guard(self, kind: CallKind) -> None:
+        if kind == "sync" and iscoroutinefunction(self.config.dispose):
+            raise ConfigError(
+                self.label, "dispose", "must be a plain function to guard a sync one", repr(self.config.dispose)
+            )
 
     def judge(self, error: BaseException) -> Verdict:
+        if isinstance(error, HedgeTimeoutError) and error.policy == self.name:
+            return Verdict.FAILURE
+        if isinstance(error, ExceptionGroup) and all(
+            self.judge(one) is Verdict.FAILURE or isinstance(one, RejectedError) for one in error.exceptions
+        ):
+            return Verdict.FAILURE  # all attempts failed
         return self.config.classifier.of_error(error)
 
     def snapshot(self) -> HedgeSnapshot:
@@ -111,8 +117,9 @@ def hedge(
 
     For reads with a long tail of slow answers: the slowest twentieth gets a second chance, at the price of a few per
     cent more calls. Only for operations that may happen twice. An attempt that fails is replaced at once. When all have
-    failed, an `ExceptionGroup` has all their errors. Losers are cancelled and awaited; sync calls run in worker
-    threads, whose losers are asked to stop and counted until they do.
+    failed, an `ExceptionGroup` has all their errors; where there was only one attempt, its error is raised itself.
+    Losers are cancelled and awaited; sync calls run in worker threads, whose losers are asked to stop and counted until
+    they do. A generator is hedged up to its first item.
 
     Args:
         name: Its identity in errors, events, metrics and configuration. Without one it takes the decorated function's.
@@ -121,13 +128,15 @@ def hedge(
             None: learned, so long as `quantile` of the latest calls take.
         quantile: Which share of the calls is not slow.
         initial_delay: The delay until enough calls were seen to learn from.
-        max_duration: The end of the whole call, with `HedgeTimeoutError`.
+        max_duration: The end of the whole call (for generators: of the wait for the first item), with
+            `HedgeTimeoutError`.
         budget: How many extra attempts the traffic may afford; share one with the retries of the same dependency. One
             tenth of the calls by default, plus one a second. None: no bound.
         on: What counts as a failure that another attempt may mend; any other exception is an answer.
         ignore: Wins over `on`.
         causes: Let `on` and `ignore` look along the chain of causes too.
-        dispose: Called with the result of a loser that had one, to give back what it holds.
+        dispose: Called with the result of a loser that had one, to give back what it holds. May be a coroutine function
+            where the guarded function is one.
         idempotent: False is refused: say what the operation is where it is defined, with `operation`.
         max_abandoned: How many losing threads may go on before no second attempt is started.
         mode: "enforce", "shadow" (counts where it would have started another) or "off".

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from everkeel.errors import TimeoutExceededError
 from everkeel.runtime.cancellation import CURRENT, Cancellation
+from everkeel.runtime.deadline import AMBIENT
 from everkeel.runtime.workers import Job, start
 
 if TYPE_CHECKING:
@@ -24,16 +25,8 @@ class ThreadRace:
     """One sync call and its attempts."""
 
     __slots__ = (
-        "_again",
-        "_arrived",
-        "_cancellation",
-        "_decided",
-        "_hedge",
-        "_lock",
-        "_outcomes",
-        "_running",
-        "started",
-    )
+        "_again", "_arrived", "_cancellation", "_decided", "_hedge", "_lock", "_outcomes", "_running", "started",
+    )  # fmt: skip
 
     def __init__(self, hedge: Hedging, again: Callable[[], Any]) -> None:
         self._hedge, self._again = hedge, again
@@ -42,32 +35,43 @@ class ThreadRace:
         self._outcomes: deque[tuple[int, Any, BaseException | None]] = deque()
         self.started = self._running = 0
         self._decided = False
-        clock = hedge.policy.clock
-        self._cancellation = Cancellation(clock, inf, TimeoutExceededError(hedge.policy.name, 0.0, "hedge"))
+        clock, limit = hedge.policy.clock, AMBIENT.get()
+        # To an attempt, the end of the call is the deadline that travels with it, or being told that it has lost.
+        at, error = inf, TimeoutExceededError(hedge.policy.name, 0.0, "hedge")
+        if limit is not None:
+            at, error = limit.at, limit.error()
+        self._cancellation = Cancellation(clock, at, error)
 
-    def run(self, until: float | None) -> Any:
-        """The answer of the first attempt that has one, unless `until` comes first."""
-        hedge, failures = self._hedge, list[Exception]()
+    def run(self, seconds: float | None) -> tuple[int, Any]:
+        """The first attempt that has an answer within so many seconds, and its answer."""
+        hedge, failures = self._hedge, dict[int, Exception]()
         clock = hedge.policy.clock
-        self._start()
-        due = clock.monotonic() + hedge.delay(1)  # when another attempt should start
+        until = inf if seconds is None else clock.monotonic() + seconds
         try:
+            self._start()
+            due = clock.monotonic() + hedge.delay(1)  # when another attempt should start
             while True:
-                outcome = self._wait(min(due, inf if until is None else until))
+                outcome = self._wait(min(due, until))
                 if outcome is not None:
                     number, result, error = outcome
                     if error is None:
-                        hedge.won(number)
-                        return result
-                    if not isinstance(error, Exception) or not hedge.is_failure(error):
-                        raise error  # an error that is not one to hedge on is an answer too
-                    failures.append(error)
-                    if len(failures) == self.started and not self._may_start():
-                        raise failures[0] if len(failures) == 1 else _group(failures)
-                elif until is not None and clock.monotonic() >= until:
-                    raise hedge.expired()
-                # It takes longer than usual, or an attempt failed and there is nothing to wait for.
-                due = clock.monotonic() + hedge.delay(self.started) if self._next() else inf
+                        return number, result
+                    if hedge.is_answer(error) or not isinstance(error, Exception):
+                        if self.started > 1:
+                            hedge.won(number, error)
+                        raise error
+                    failures[number] = error
+                    replaced = hedge.is_failure(error) and self._next()
+                    if len(failures) == self.started and not replaced:
+                        raise error if len(failures) == 1 else _group(failures)
+                elif seconds is not None and clock.monotonic() >= until:
+                    raise hedge.expired(seconds)
+                else:
+                    replaced = self._next()
+                if replaced and self.started < hedge.policy.config.attempts:
+                    due = clock.monotonic() + hedge.delay(self.started)
+                elif replaced or outcome is None:
+                    due = inf  # there are enough, or there may be no more
         finally:
             self._end()
 
@@ -81,21 +85,16 @@ class ThreadRace:
                 self._arrived.clear()
             return outcome
 
-    def _may_start(self) -> bool:
-        return self.started < self._hedge.policy.config.attempts
-
     def _next(self) -> bool:
-        if self._may_start() and self._hedge.may_start(self.started):
+        """Start another attempt if there may be one."""
+        if self.started < self._hedge.policy.config.attempts and self._hedge.may_start():
             self._start()
             self._hedge.started(self.started)
             return True
         return False
 
     def _start(self) -> None:
-        self.started += 1
-        with self._lock:
-            self._running += 1
-        number = self.started
+        number = self.started + 1
 
         def attempt() -> None:
             CURRENT.set(self._cancellation)
@@ -105,7 +104,15 @@ class ThreadRace:
                 result, error = None, raised
             self._report(number, result, error)
 
-        start(Job(attempt, (), {}))
+        with self._lock:
+            self._running += 1
+        try:
+            start(Job(attempt, (), {}))
+        except BaseException:  # no thread to be had
+            with self._lock:
+                self._running -= 1
+            raise
+        self.started = number
 
     def _report(self, number: int, result: Any, error: BaseException | None) -> None:
         """In the worker: an attempt ended."""
@@ -133,5 +140,5 @@ class ThreadRace:
                 self._hedge.dispose(result)
 
 
-def _group(failures: list[Exception]) -> BaseException:
-    return ExceptionGroup(f"all {len(failures)} attempts failed", failures)
+def _group(failures: dict[int, Exception]) -> Exception:
+    return ExceptionGroup(f"all {len(failures)} attempts failed", [error for _, error in sorted(failures.items())])

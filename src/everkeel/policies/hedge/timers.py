@@ -31,10 +31,11 @@ class Due:
     def arm(self, after: float | None = None) -> None:
         """Set the timer."""
         if self.loop is not None:
-            self.armed = True
             self._clock.later(self.loop, self.delay if after is None else after, self._sweep)
+            self.armed = True  # after it is: a clock that refuses must not leave later calls without a timer
 
     def _sweep(self) -> None:
+        self.armed = False
         self.delay = self._delay()  # as good a moment as any to learn from the traffic since
         now = self._clock.monotonic()
         due: list[Ticket] = []
@@ -43,8 +44,6 @@ class Due:
                 self.arm(at - now)
                 break
             due.append(ticket)
-        else:
-            self.armed = False
         for ticket in due:
             del self.live[ticket]
-            ticket.is_due()
+            ticket.context.run(ticket.is_due)  # this timer was armed in the context of some other call
