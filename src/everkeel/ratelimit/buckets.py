@@ -57,12 +57,8 @@ class TokenBucket(Algorithm):
     def adopt(self, earlier: Algorithm, state: int | None, now: int) -> int:
         if not isinstance(earlier, TokenBucket):
             return super().adopt(earlier, state, now)  # type: ignore[no-any-return]
-        # A part of a permit stays that part of one: rounded to whole permits, a `retry_after` given before would be a
-        # lie. What is charged beyond an empty bucket is a pause somebody asked for, and keeps its length.
-        level = earlier._level(state, now)
-        beyond = max(0, level - earlier.room)
-        within = -(-(level - beyond) * self.interval // earlier.interval)
-        return now * self.scale + within - (-beyond * self.scale // earlier.scale)
+        # A part of a permit stays that part of one: rounded up to a whole one, it would make a lie of a `retry_after`.
+        return now * self.scale - (-earlier._level(state, now) * self.interval // earlier.interval)
 
     def eases(self, earlier: Algorithm) -> bool:
         mine, theirs = self.rate, earlier.rate

@@ -40,8 +40,8 @@ class Ledger:
     """The states, by key. A bare state is of the ledger's algorithm."""
 
     __slots__ = (
-        "_aside", "_before", "_gate", "_kept", "_older", "_overflow", "_plans", "_promised", "algorithm", "cap", "full",
-        "overflows", "rules", "states",
+        "_aside", "_before", "_gate", "_kept", "_many_paused", "_older", "_overflow", "_paused", "_plans", "_promised",
+        "algorithm", "cap", "full", "overflows", "rules", "states",
     )  # fmt: skip
 
     def __init__(self, rules: RateLimitConfig, cap: int) -> None:
@@ -55,6 +55,8 @@ class Ledger:
         self._aside: dict[Hashable, Any] = {}  # keys for which somebody waits: woven functions must not find them
         self._gate: Gate | None = None
         self._promised = 0
+        self._paused: dict[Hashable, int] = {}  # until when, for when they come to have another rate meanwhile
+        self._many_paused = _FEW
         self._overflow: Held | None = None
         self.overflows = 0  # how often a key had to share
         self.full = False  # that happened for the first time, and nobody has been told yet
@@ -102,6 +104,10 @@ class Ledger:
         """Grant this key nothing before `until`."""
         key = self._place(key, now)
         self._keep(key, algorithm, pause.pause(algorithm, self._state(key, algorithm, now), now, until))
+        if len(self._paused) >= self._many_paused:
+            self._paused = {one: end for one, end in self._paused.items() if end > now}
+            self._many_paused = max(_FEW, 2 * len(self._paused))
+        self._paused[key] = max(until, self._paused.get(key, 0))
 
     def foresee(self, rules: RateLimitConfig, key: Hashable, limit: Any, at: int, permits: int) -> int:
         """When the same request would pass, if `rules` come into force at `at`."""
@@ -120,7 +126,11 @@ class Ledger:
             # What it took while it shared the overflow state is charged there: it begins where that one stands.
             return self._state(OVERFLOW, algorithm, now) if self.overflows and key is not OVERFLOW else None
         held, state = entry if type(entry) is Held else (own, entry)
-        return state if held is algorithm else pause.adopt(algorithm, held, state, now)
+        return state if held is algorithm else self._adopted(key, algorithm, held, state, now)
+
+    def _adopted(self, key: Hashable, algorithm: Algorithm, held: Algorithm, state: Any, now: int) -> Any:
+        state, until = pause.adopt(algorithm, held, state, now), self._paused.get(key, 0)
+        return state if now >= until else pause.pause(algorithm, state, now, until)
 
     def _keep(self, key: Hashable, algorithm: Algorithm, state: Any) -> None:
         if key is OVERFLOW:
@@ -167,16 +177,16 @@ class Ledger:
             key, entry = older.popitem()
             held, state = entry if type(entry) is Held else (self._before, entry)
             if not pause.idle(held, state, now):
-                self.states[key] = self._entry(held, state, now)
+                self.states[key] = self._entry(key, held, state, now)
         if not older:
             self._kept = len(self.states)
 
-    def _entry(self, held: Algorithm, state: Any, now: int) -> Any:
+    def _entry(self, key: Hashable, held: Algorithm, state: Any, now: int) -> Any:
         """What is kept of a state: bare where every key has the same limit, for woven functions expect a number."""
         if held is self.algorithm:
             return state
         if self.rules.limits is None:
-            return pause.adopt(self.algorithm, held, state, now)
+            return self._adopted(key, self.algorithm, held, state, now)
         return Held(held, state)  # which limit it has now is asked when it is used
 
     def set_aside(self, key: Hashable) -> None:
@@ -193,7 +203,7 @@ class Ledger:
         entry = self._aside.pop(key)
         if entry is not None:
             held, state = entry if type(entry) is Held else (self.algorithm, entry)
-            self.states[key] = self._entry(held, state, now)
+            self.states[key] = self._entry(key, held, state, now)
 
     # ------------------------------------------------------------------ live changes
 

@@ -1,7 +1,8 @@
 """A state that is closed for a while: the protected service asked for a pause. Any algorithm can be paused.
 
 A bucket needs no wrapper: it is emptied so far that its next permit comes when the pause is over, and stays the one
-number that the woven function decides by. The functions here are those of `Algorithm`, for states paused or not.
+number that the woven function decides by. (Whoever keeps it must pause it again when it comes to have another rate.)
+The functions here are those of `Algorithm`, for states paused or not.
 """
 
 from __future__ import annotations

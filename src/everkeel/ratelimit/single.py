@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 class Single:
     """One state, under whatever key."""
 
-    __slots__ = ("_gate", "_promised", "_state", "algorithm", "full", "overflows", "rules")
+    __slots__ = ("_gate", "_paused", "_promised", "_state", "algorithm", "full", "overflows", "rules")
 
     def __init__(self, rules: RateLimitConfig) -> None:
         self.rules = rules
         self.algorithm: Algorithm = rules.make_algorithm(rules.rate)
         self._state: Any = None
         self._gate: Gate | None = None
-        self._promised = 0
+        self._paused = self._promised = 0
         self.overflows, self.full = 0, False
 
     def algorithm_of(self, limit: Any) -> Algorithm:
@@ -56,20 +56,25 @@ class Single:
 
     def pause(self, key: Hashable, algorithm: Algorithm, now: int, until: int) -> None:
         """Grant nothing before `until`."""
+        self._paused = max(self._paused, until)
         self._put(pause.pause(algorithm, self._take(now), now, until), now)
 
     def foresee(self, rules: RateLimitConfig, key: Hashable, limit: Any, at: int, permits: int) -> int:
         """When the same request would pass, if `rules` come into force at `at`."""
         algorithm = rules.make_algorithm(rules.rate)
-        state = pause.adopt(algorithm, self.algorithm, self._peek(at), at)
+        state = self._adopted(algorithm, self._peek(at), at)
         return at + pause.acquire(algorithm, state, at, permits)[1].retry_after
 
     def change(self, rules: RateLimitConfig, now: int) -> None:
         """Other rules: what is charged stays charged."""
         self.close(now)
         algorithm = rules.make_algorithm(rules.rate)
-        self._state = pause.adopt(algorithm, self.algorithm, self._state, now)
+        self._state = self._adopted(algorithm, self._state, now)
         self.rules, self.algorithm = rules, algorithm
+
+    def _adopted(self, algorithm: Algorithm, state: Any, now: int) -> Any:
+        state = pause.adopt(algorithm, self.algorithm, state, now)
+        return state if now >= self._paused else pause.pause(algorithm, state, now, self._paused)
 
     def set_aside(self, key: Hashable) -> None:
         """Somebody waits: the door has closed the quick way for everybody."""
