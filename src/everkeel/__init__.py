@@ -33,6 +33,11 @@ if _TYPE_CHECKING:
     from everkeel.policies.bulkhead.pool import bulkhead_pool as bulkhead_pool
     from everkeel.policies.cache.policy import Cache as Cache
     from everkeel.policies.cache.policy import cache as cache
+    from everkeel.policies.chaos.permission import disable_chaos as disable_chaos
+    from everkeel.policies.chaos.permission import enable_chaos as enable_chaos
+    from everkeel.policies.chaos.policy import Chaos as Chaos
+    from everkeel.policies.chaos.policy import chaos as chaos
+    from everkeel.policies.chaos.tags import chaos_tags as chaos_tags
     from everkeel.policies.circuit_breaker.policy import CircuitBreaker as CircuitBreaker
     from everkeel.policies.circuit_breaker.policy import circuit_breaker as circuit_breaker
     from everkeel.policies.concurrency.policy import ConcurrencyLimit as ConcurrencyLimit
@@ -91,18 +96,17 @@ __version__ = "0.1.0"
 
 __all__ = [
     "AdaptiveThrottle", "Attempt", "Backoff", "Bulkhead", "BulkheadFullError", "BulkheadPool", "Cache",
-    "Cancellation", "CircuitBreaker", "CircuitOpenError", "Clock", "ConcurrencyLimit", "ConfigError",
-    "Deadline", "EverkeelError", "Explanation", "FailFast", "FailFastError", "Fallback",
-    "FeatureDisabledError", "FeatureToggle", "Guard", "Hedge", "HedgeTimeoutError", "NotRetryable",
-    "Outcome", "Pipeline", "Policy", "RateLimit", "RateLimitChain", "RateLimitedError", "Registry",
-    "RejectedError", "Reservation", "Retry", "RetryBudget", "RetryExhaustedError", "ShedError",
-    "Subscription", "ThrottledError", "Timeout", "TimeoutExceededError", "Verdict",
-    "WorkersExhaustedError", "adaptive_throttle", "bulkhead", "bulkhead_pool", "cache", "circuit_breaker",
-    "concurrency_limit", "constant", "current_attempt", "current_cancellation", "current_deadline",
-    "deadline", "disable", "enable", "events", "explain", "exponential", "fail_fast", "fallback",
-    "feature_toggle", "fibonacci", "guard", "hedge", "linear", "operation", "pipeline", "policies_of",
-    "priority", "rate_limit", "rate_limit_chain", "registry", "retry", "sleep", "subscribe", "timeout",
-    "use_clock",
+    "Cancellation", "Chaos", "CircuitBreaker", "CircuitOpenError", "Clock", "ConcurrencyLimit", "ConfigError",
+    "Deadline", "EverkeelError", "Explanation", "FailFast", "FailFastError", "Fallback", "FeatureDisabledError",
+    "FeatureToggle", "Guard", "Hedge", "HedgeTimeoutError", "NotRetryable", "Outcome", "Pipeline", "Policy",
+    "RateLimit", "RateLimitChain", "RateLimitedError", "Registry", "RejectedError", "Reservation", "Retry",
+    "RetryBudget", "RetryExhaustedError", "ShedError", "Subscription", "ThrottledError", "Timeout",
+    "TimeoutExceededError", "Verdict", "WorkersExhaustedError", "adaptive_throttle", "bulkhead",
+    "bulkhead_pool", "cache", "chaos", "chaos_tags", "circuit_breaker", "concurrency_limit", "constant",
+    "current_attempt", "current_cancellation", "current_deadline", "deadline", "disable", "disable_chaos",
+    "enable", "enable_chaos", "events", "explain", "exponential", "fail_fast", "fallback", "feature_toggle",
+    "fibonacci", "guard", "hedge", "linear", "operation", "pipeline", "policies_of", "priority", "rate_limit",
+    "rate_limit_chain", "registry", "retry", "sleep", "subscribe", "timeout", "use_clock",
 ]  # fmt: skip
 
 # Where each name lives. It is imported when it is first used: `import everkeel` costs next to nothing, and a service
@@ -118,6 +122,9 @@ _HOMES = {
     "everkeel.policies.bulkhead.policy": "Bulkhead bulkhead",
     "everkeel.policies.bulkhead.pool": "BulkheadPool bulkhead_pool",
     "everkeel.policies.cache.policy": "Cache cache",
+    "everkeel.policies.chaos.permission": "disable_chaos enable_chaos",
+    "everkeel.policies.chaos.policy": "Chaos chaos",
+    "everkeel.policies.chaos.tags": "chaos_tags",
     "everkeel.policies.circuit_breaker.policy": "CircuitBreaker circuit_breaker",
     "everkeel.policies.concurrency.policy": "ConcurrencyLimit concurrency_limit",
     "everkeel.policies.concurrency.priorities": "priority",

@@ -242,6 +242,28 @@ class HedgeWon(Event):
     attempt: int
 
 
+# ------------------------------------------------------------------ chaos
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ChaosInjected(Event):
+    """A call was hit on purpose; `kinds` are behavior, latency, error and result, in the order they happen."""
+
+    kinds: tuple[str, ...]
+    call: int
+    """Which call of its key, from 1."""
+    latency: float = 0.0
+    error: BaseException | None = None
+    key: object = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ChaosStopped(Event):
+    """No more faults until it is resumed: too many calls failed, or somebody stopped it."""
+
+    reason: str
+
+
 # ------------------------------------------------------------------ feature toggle
 
 

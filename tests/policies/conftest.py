@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 
+from everkeel.policies.chaos.state import Faults
 from everkeel.policies.fail_fast.state import Gate
 from everkeel.policies.fallback import Rescue
 from everkeel.policies.feature_toggle.state import Switch
@@ -103,7 +104,7 @@ def in_async_blocks(policy: Any, fn: Callable[..., Awaitable[Any]]) -> Callable[
 
 def _form(style: str, awaited: bool, clock: VirtualClock, patch: pytest.MonkeyPatch) -> Form:
     if style == "seam":
-        for state in (Retrying, Rescue, Gate, Switch):
+        for state in (Retrying, Rescue, Gate, Switch, Faults):
             patch.setattr(state, "fragment", lambda self, kind: None)
     return Form(style, awaited, clock)
 

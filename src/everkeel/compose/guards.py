@@ -13,6 +13,8 @@ from everkeel.policies.bulkhead.policy import bulkhead as make_bulkhead
 from everkeel.policies.bulkhead.pool import BulkheadPool
 from everkeel.policies.cache.policy import Cache
 from everkeel.policies.cache.policy import cache as make_cache
+from everkeel.policies.chaos.policy import Chaos
+from everkeel.policies.chaos.policy import chaos as make_chaos
 from everkeel.policies.circuit_breaker.policy import CircuitBreaker
 from everkeel.policies.circuit_breaker.policy import circuit_breaker as make_circuit_breaker
 from everkeel.policies.concurrency.policy import ConcurrencyLimit
@@ -72,6 +74,10 @@ def _fail_fast(value: Any) -> FailFast:
     return make_fail_fast() if value is True else make_fail_fast(failures=value)
 
 
+def _chaos(value: Any) -> Chaos:
+    return make_chaos(error=ConnectionError) if value is True else make_chaos(rate=value, error=ConnectionError)
+
+
 # Outermost first: the word in `guard(...)`, the types it takes, and what a shorthand value makes.
 ORDER: tuple[tuple[str, tuple[type[AnyPolicy], ...], Callable[[Any], AnyPolicy]], ...] = (
     ("feature_toggle", (FeatureToggle,), _feature_toggle),
@@ -86,6 +92,7 @@ ORDER: tuple[tuple[str, tuple[type[AnyPolicy], ...], Callable[[Any], AnyPolicy]]
     ("timeout", (Timeout,), make_timeout),
     ("bulkhead", (Bulkhead, BulkheadPool), make_bulkhead),
     ("concurrency_limit", (ConcurrencyLimit,), _concurrency_limit),
+    ("chaos", (Chaos,), _chaos),
 )
 _RANK = {word: rank for rank, (word, _, _) in enumerate(ORDER)}
 
@@ -247,18 +254,19 @@ def guard(
     timeout: Timeout | Seconds = _UNSET,
     bulkhead: Bulkhead | BulkheadPool | int = _UNSET,
     concurrency_limit: ConcurrencyLimit | int | bool = _UNSET,
+    chaos: Chaos | float | bool = _UNSET,
 ) -> Guard:
     """Guard a function, or the public methods of a class, by several policies in the order that is almost always right.
 
     Outermost first: feature toggle, cache, fallback, hedge, retry, circuit breaker, fail fast, rate limit, timeout,
-    bulkhead, the call. So a retry sees a rejecting breaker, each attempt has its own timeout, and a call that times out while
-    queueing leaves the queue.
+    bulkhead, chaos, the call. So a retry sees a rejecting breaker, each attempt has its own timeout, and a call that
+    times out while queueing leaves the queue.
 
     Each is a policy object, which may be shared, or a shorthand: `retry=3` is `retry(attempts=3)`, `timeout=2` is
     `timeout(2)`, `circuit_breaker=0.5` is `circuit_breaker(failure_rate=0.5)`, `fail_fast=3` is
     `fail_fast(failures=3)`, `cache=60` is `cache(60)`, `rate_limit=50` is `rate_limit(50)` (a second), `bulkhead=10` is
-    `bulkhead(10)`, a function as `feature_toggle` is its predicate, `True` takes the defaults, and a `fallback` that is no policy is the
-    alternative itself.
+    `bulkhead(10)`, a function as `feature_toggle` is its predicate, `chaos=0.01` is `chaos(rate=0.01,
+    error=ConnectionError)`, `True` takes the defaults, and a `fallback` that is no policy is the alternative itself.
 
     On a class, shorthands make policies of its own for each public method, a method's own decorators win over those of
     the same type here, and a call through `super()` from a guarded override is not guarded a second time.
@@ -284,5 +292,6 @@ def guard(
             "timeout": timeout,
             "bulkhead": bulkhead,
             "concurrency_limit": concurrency_limit,
+            "chaos": chaos,
         }
     )

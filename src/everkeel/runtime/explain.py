@@ -39,7 +39,7 @@ class Decision:
     policy: str | None
     policy_type: str
     action: str
-    """`gave_up`, `rejected`, `timed_out`, `fell_back`."""
+    """`gave_up`, `rejected`, `timed_out`, `fell_back`, `injected`."""
     reason: str
     attempts: tuple[FailedAttempt, ...] = ()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Generator
 from contextlib import contextmanager
 
+from everkeel.policies.chaos import permission
 from everkeel.runtime import events, settings, switch
 from everkeel.runtime.policy import override_with
 from everkeel.runtime.registry import Registry, registry
@@ -15,7 +16,7 @@ def fresh_everkeel() -> Generator[Registry]:
     """An empty registry, and every policy as on its first day; afterwards everything is as it was.
 
     What the block leaves behind is undone too: subscriptions to every policy, overriding configuration, the
-    process-wide switch. In pytest, the fixture of the same name does this for a whole test.
+    process-wide switches. In pytest, the fixture of the same name does this for a whole test.
 
     >>> from everkeel import retry
     >>> with fresh_everkeel() as registry:
@@ -24,6 +25,7 @@ def fresh_everkeel() -> Generator[Registry]:
     ['docs.fresh']
     """
     on, overrides, heard = switch.on, settings.overrides, events.everywhere
+    chaotic = permission.on
     try:
         with registry.fresh():
             yield registry
@@ -35,3 +37,5 @@ def fresh_everkeel() -> Generator[Registry]:
             override_with(overrides)
         if switch.on != on:
             (switch.enable if on else switch.disable)()
+        if permission.on != chaotic:
+            (permission.enable_chaos if chaotic else permission.disable_chaos)()

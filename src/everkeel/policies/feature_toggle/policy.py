@@ -31,7 +31,6 @@ class FeatureToggle(Policy[FeatureToggleConfig]):
 
     __slots__ = ()
     type = "feature_toggle"
-    state: Switch
 
     def make_state(self, key: Hashable = None) -> Switch:
         return Switch(self)
@@ -54,7 +53,7 @@ class FeatureToggle(Policy[FeatureToggleConfig]):
         self._has_no_predicate("is_enabled()")
         if self.mode != "enforce" or not switch.on:
             return True
-        return self.state.refused(key) is None
+        return cast("Switch", self.state).refused(key) is None
 
     # ------------------------------------------------------------------ where it can work
 
