@@ -118,6 +118,17 @@ def test_wrong_arguments_are_a_type_error_and_no_attempt(policies, fn, args, kwa
     assert policies.policies[1].snapshot()["retries"] == 0
 
 
+def test_named_arguments_are_passed_on_only_where_there_are_any(policies):
+    def fetch(*args, **kwargs):
+        return args, kwargs
+
+    guarded = weave(policies(fetch))
+    assert [guarded(1), guarded(a=2), guarded()] == [((1,), {}), ((), {"a": 2}), ((), {})]
+    assert "fn(*args)" in source(guarded)
+    assert "fn(**more)" in source(policies(lambda **more: more))
+    assert "fn()" in source(policies(lambda **more: more))
+
+
 def test_defaults_are_the_very_objects(policies):
     default, other = object(), []
 

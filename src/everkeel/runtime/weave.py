@@ -36,6 +36,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 _WORD = re.compile(r"(?<![\w.])[A-Za-z_]\w*")  # an identifier that is not an attribute
 _METHOD = re.compile(r"\.([A-Z]+)\(")  # a method that has an async twin
 _CALL = "RESULT = AWAIT fn(ARGS)"
+# Passing on `**kwargs` makes another dict of it, a third of what such a wrapper costs: not where it is empty.
+_STARRED = "if STARS:\n    RESULT = AWAIT fn(ARGS)\nelse:\n    RESULT = AWAIT fn(OTHERS)"
 _SEAM = "RESULT = AWAIT {word}.CALL(REST, ARGS)"
 _serial = count(1)
 _lock = threading.RLock()  # one store of code at a time: a stale weaving must not overwrite a newer stub
@@ -117,7 +119,7 @@ class Source:
 
     def _nest(self, layers: Sequence[State]) -> list[str]:
         if not layers:
-            return self._place(_CALL, {"fn": self.fn}, [])
+            return self._place(_STARRED if self.signature.stars else _CALL, {"fn": self.fn}, [])
         layer, inside = layers[0], layers[1:]
         self.layers.append(layer)
         text = layer.fragment(self.kind)
@@ -135,6 +137,8 @@ class Source:
         fragment = _METHOD.sub(lambda found: f".{prefix}{found[1].lower()}(", fragment)
         fragment = fragment.replace("AWAIT ", "await " if prefix else "")
         chosen = {"ARGS": self.signature.arguments, "RESULT": self.result, "FIRST": self.signature.first}
+        if stars := self.signature.stars:
+            chosen |= {"STARS": stars, "OTHERS": self.signature.arguments.removesuffix(f"**{stars}").removesuffix(", ")}
         if "KEY" in fragment:
             chosen["KEY"] = self._key()
         lines: list[str] = []
