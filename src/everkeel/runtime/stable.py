@@ -6,6 +6,7 @@ before). A number here is the first 53 bits of SHA-256, so that other languages 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 
@@ -28,11 +29,18 @@ def text_of(key: Any) -> str:
     raise ValueError("must be a string, an int, bytes, a UUID, or a tuple of those")
 
 
+_sha256: Callable[[bytes], Any] | None = None
+
+
 def digest(*words: str) -> bytes:
     """Thirty-two bytes that depend on the words and on nothing else."""
-    from hashlib import sha256  # 2 ms of import that most processes need not pay
+    global _sha256
+    if _sha256 is None:
+        from hashlib import sha256 as _sha256  # 2 ms of import that most processes need not pay
 
-    return sha256("\0".join(words).encode("utf-8", "surrogateescape")).digest()
+        assert _sha256 is not None
+    hashed: bytes = _sha256("\0".join(words).encode("utf-8", "surrogateescape")).digest()
+    return hashed
 
 
 def fraction(digested: bytes, place: int = 0) -> float:

@@ -36,20 +36,27 @@ except Exception as error:
     raise
 tick(permit)"""
 
+_CHECKED_GATE = """\
+permit = gate.passing
+if permit is None or now() >= gate.due:
+    permit = AWAIT gate.ENTER()
+""" + _GATE.partition("ENTER()\n")[2]
+
 _BAD_RESULT = "a result that counts as a failure"
 
 
 class Gate(State):
     """What calls share: one gate for the policy, or one for each key."""
 
-    __slots__ = ("due", "key", "phase", "policy", "quick")
+    __slots__ = ("due", "key", "passing", "phase", "policy", "quick")
     word = "gate"
     policy: FailFast
 
     def __init__(self, policy: FailFast, key: Hashable = None) -> None:
         self.policy, self.key = policy, key
         self.phase: Phase = Closed()
-        self.quick: Tally | None = None  # the tally, while a call need not look at anything else
+        self.passing: Tally | None = None  # the tally, while it is closed
+        self.quick: Tally | None = None  # the same, while a call need not look at anything else
         self.due = -inf  # when the check is to be asked again
         self._look_again(policy.config)
 
@@ -213,13 +220,14 @@ class Gate(State):
         if isinstance(before, Closed):
             policy.past_successes += read(before.tally)
             policy.opened += isinstance(after, Open)
-        self.quick = None
+        self.quick = self.passing = None
         self.phase = after
         self._look_again(policy.config)
 
     def _look_again(self, rules: FailFastConfig) -> None:
         phase = self.phase
-        self.quick = phase.tally if isinstance(phase, Closed) and rules.check is None else None
+        self.passing = phase.tally if isinstance(phase, Closed) else None
+        self.quick = self.passing if rules.check is None else None
 
     def _tell(self, phase: Phase, why: str, error: Exception | None) -> None:
         """Never under the lock: listeners do what they like."""
@@ -255,10 +263,13 @@ class Gate(State):
     # ------------------------------------------------------------------ the woven path
 
     def fragment(self, kind: CallKind) -> str | None:
-        return _GATE if self.policy.config.on_result is None else super().fragment(kind)
+        rules = self.policy.config
+        if rules.on_result is not None:
+            return super().fragment(kind)
+        return _GATE if rules.check is None else _CHECKED_GATE
 
     def names(self, kind: CallKind) -> dict[str, object]:
-        return {"tick": next}
+        return {"tick": next, "now": self.policy.clock.monotonic}
 
     # ------------------------------------------------------------------ being watched
 

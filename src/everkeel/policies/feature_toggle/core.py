@@ -13,7 +13,8 @@ The order of the rules is part of the contract:
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Literal, TypeAlias
+from functools import lru_cache
+from typing import Any, Literal, TypeAlias
 
 from everkeel.policies.feature_toggle.config import FeatureToggleConfig
 from everkeel.runtime.stable import digest, fraction
@@ -22,7 +23,13 @@ Reason: TypeAlias = Literal["disabled", "denied", "schedule", "predicate", "shar
 
 
 def why_not(
-    rules: FeatureToggleConfig, salt: str, key: str | None, now: Callable[[], float], fits: Callable[[], bool]
+    rules: FeatureToggleConfig,
+    salt: str,
+    key: str | None,
+    now: Callable[[], float],
+    fits: Callable[..., bool],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
 ) -> Reason | None:
     """The rule that says no; None when the feature is on. `now` and `fits` (the predicate) are asked only if needed."""
     if not rules.enabled:
@@ -34,7 +41,7 @@ def why_not(
             return None
     if rules.schedule is not None and not rules.schedule.covers(now()):
         return "schedule"
-    if rules.predicate is not None and not fits():
+    if rules.predicate is not None and not fits(args, kwargs):
         return "predicate"
     return None if in_share(rules.share, salt, key) else "share"
 
@@ -46,4 +53,10 @@ def in_share(share: float, salt: str, key: str | None) -> bool:
     """
     if share == 1 or share == 0 or key is None:
         return share == 1
-    return fraction(digest(salt, key)) < share
+    return place_of(salt, key) < share
+
+
+@lru_cache(maxsize=4096)  # it never changes, and who comes once mostly comes again: spares half the cost of a call
+def place_of(salt: str, key: str) -> float:
+    """Where between 0 and 1 a key has its place."""
+    return fraction(digest(salt, key))

@@ -75,21 +75,20 @@ class Switch(State):
         policy = self.policy
         rules = policy.config
         salt = rules.salt if rules.salt is not None else policy.name or ""
-
-        def fits() -> bool:
-            assert rules.predicate is not None
-            try:
-                return bool(rules.predicate(*args, **(kwargs or {})))
-            except Exception as error:
-                # A feature that is being tried out fails closed: the old way is the one that is known to work.
-                report(f"{policy.label}: its predicate raised; the feature is off for this call", error)
-                return False
-
-        reason = why_not(rules, salt, self._text(key), policy.clock.time, fits)
+        reason = why_not(rules, salt, self._text(key), policy.clock.time, self._fits, args, kwargs or {})
         if reason is None:
             return None
         opens = rules.schedule.opens_in(policy.clock.time()) if reason == "schedule" and rules.schedule else None
         return Refusal(reason, key, opens)
+
+    def _fits(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+        predicate = self.policy.config.predicate
+        try:
+            return predicate is None or bool(predicate(*args, **kwargs))
+        except Exception as error:
+            # A feature that is being tried out fails closed: the old way is the one that is known to work.
+            report(f"{self.policy.label}: its predicate raised; the feature is off for this call", error)
+            return False
 
     def _text(self, key: Hashable) -> str | None:
         if key is None:
