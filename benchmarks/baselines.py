@@ -63,6 +63,7 @@ for _category in CATEGORIES:
     )
 
 
+@case("gate", "functools.wraps passthrough(*args, **kwargs)", kind="base")
 @case("wrap", "functools.wraps passthrough(*args, **kwargs)", kind="base")
 def passthrough(fn):
     if iscoroutinefunction(fn):

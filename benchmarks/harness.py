@@ -34,6 +34,7 @@ CATEGORIES = {
     "ratelimit_keyed": "rate limiter in memory with many keys, safe among threads; one key, never limiting",
     "fallback": "fallback, not used",
     "cache": "cache hit",
+    "gate": "a feature toggle that is on, a fail fast that is closed, chaos that is not enabled; the call succeeds",
     "stack": "retry and breaker composed; the call succeeds",
     "stack_full": "retry, breaker, bulkhead, and a timeout if async (sync: where the name says so); the call succeeds",
     "open": "an open circuit rejects; includes raise and catch",

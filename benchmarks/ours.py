@@ -160,6 +160,18 @@ if exists("rate_limit"):
     ours("ratelimit", "everkeel .call()", called(limiter))
     ours("ratelimit_keyed", "everkeel", decorated(keyed_limiter))
 
+if exists("feature_toggle"):
+    ours("gate", "everkeel feature_toggle", decorated(lambda: everkeel.feature_toggle()))
+    by_share = {"share": 0.999999, "key": lambda x: x}
+    ours("gate", "everkeel feature_toggle, by share", decorated(lambda: everkeel.feature_toggle(**by_share)))
+
+if exists("fail_fast"):
+    ours("gate", "everkeel fail_fast", decorated(lambda: everkeel.fail_fast()))
+    ours("gate", "everkeel fail_fast, with a check", decorated(lambda: everkeel.fail_fast(check=lambda: True)))
+
+if exists("chaos"):
+    ours("gate", "everkeel chaos", decorated(lambda: everkeel.chaos(latency=1)))
+
 if exists("circuit_breaker", "timeout", "bulkhead"):
 
     def full_stack(fn: Any) -> Any:
