@@ -140,16 +140,16 @@ def awaited(request: pytest.FixtureRequest, clock: VirtualClock, monkeypatch: py
 
 
 @pytest.fixture
-def every_form() -> Callable[[Callable[[Form], Any]], dict[str, Any]]:
-    """Runs something in each form, each in a process of its own, so to say; answers what came out, by form."""
+def every_form() -> Callable[[Callable[[Form, HandClock], Any]], dict[str, Any]]:
+    """Runs something in each form, each in a fresh process, so to say, with a clock; answers what came out, by form."""
 
-    def run(act: Callable[[Form], Any]) -> dict[str, Any]:
+    def run(act: Callable[[Form, HandClock], Any]) -> dict[str, Any]:
         came: dict[str, Any] = {}
         for style, is_async in FORMS:
             with pytest.MonkeyPatch.context() as patch, fresh_everkeel():
                 _styled(style, patch)
                 one = Form(style, is_async, drive)
-                came[str(one)] = act(one)
+                came[str(one)] = act(one, HandClock())
         return came
 
     return run
