@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import uuid
 from datetime import UTC, datetime, time, timedelta, timezone
 from enum import Enum
@@ -10,7 +11,7 @@ from typing import Any
 import pytest
 
 from everkeel import ConfigError, FeatureDisabledError, feature_toggle
-from everkeel.testing import Flaky
+from everkeel.testing import Flaky, cancel_at_every_await
 
 MIDNIGHT = datetime(2026, 1, 1, tzinfo=UTC)  # when virtual time begins
 
@@ -294,3 +295,27 @@ def test_a_key_without_a_text_of_its_own_is_refused(guarded, key):
     assert str(raised.value) == (
         f"feature toggle 'search': key must return a string, an int, bytes, a UUID, or a tuple of those (got {key!r})"
     )
+
+
+# ------------------------------------------------------------------ cancelled
+
+
+@pytest.mark.parametrize("enabled", [True, False])
+def test_whoever_is_cancelled_counts_as_nothing_but_what_was_decided(awaited, clock, enabled):
+    policies: list[Any] = []
+
+    async def slow() -> str:
+        await asyncio.sleep(1)
+        return "answer"
+
+    async def make() -> str:
+        policies[:] = [feature_toggle(predicate=lambda: enabled, alternative=slow)]
+        return await awaited.guarded(policies[0], slow)()
+
+    def check(run: Any) -> None:
+        snapshot = policies[0].snapshot()
+        assert run.cancelled == (run.number is not None)
+        assert snapshot["success"] == (enabled and run.number is None)
+        assert snapshot["alternative"] == (not enabled)
+
+    assert cancel_at_every_await(make, check) == 1
