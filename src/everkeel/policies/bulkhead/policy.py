@@ -26,12 +26,11 @@ class BulkheadSnapshot(Snapshot):
 class Bulkhead(Policy[BulkheadConfig]):
     """A bulkhead policy; make one with `bulkhead(...)`."""
 
-    __slots__ = ("over", "waited")
+    __slots__ = ("waited",)
     type = "bulkhead"
 
     def __init__(self, name: str | None, config: BulkheadConfig, **rest: Any) -> None:
         self.waited = 0.0
-        self.over = 0  # in shadow mode: how many are running beyond the limit
         super().__init__(name, config, **rest)
 
     def make_state(self, key: Hashable = None) -> Places:
@@ -55,7 +54,7 @@ class Bulkhead(Policy[BulkheadConfig]):
         }
 
     def start_over(self) -> None:
-        self.waited, self.over = 0.0, 0
+        self.waited = 0.0
         super().start_over()
 
     def snapshot(self) -> BulkheadSnapshot:

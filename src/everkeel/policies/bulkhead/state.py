@@ -9,7 +9,7 @@ those of the standard library: between its `__enter__` and its body.)
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Hashable
+from collections.abc import AsyncGenerator, Callable, Generator, Hashable
 from typing import TYPE_CHECKING, Any
 
 from everkeel.errors import BulkheadFullError
@@ -44,7 +44,7 @@ tick(ok)"""
 class Places(State):
     """The places of one bulkhead, or of one key."""
 
-    __slots__ = ("attention", "debt", "key", "ok", "policy", "tokens", "waiters")
+    __slots__ = ("attention", "debt", "key", "ok", "over", "places", "policy", "tokens", "waiters")
     word = "bulkhead"
     parts = ("tokens", "ok")
     policy: Bulkhead
@@ -53,6 +53,8 @@ class Places(State):
         self.policy, self.key, self.ok = policy, key, tally()
         self.tokens: deque[None] = deque([None] * self.limit())
         self.waiters: deque[ThreadWaiter | TaskWaiter] = deque()
+        self.places = len(self.tokens)  # how many there are, whatever a config says that has yet to reach us
+        self.over = 0  # in shadow mode: how many are running beyond the limit
         self.debt = 0  # places that a lowered limit has yet to take away
         self.attention = False  # somebody waits, or there is a debt: whoever gives a place back must look
 
@@ -61,30 +63,32 @@ class Places(State):
     def enter(self) -> None:
         if self._take():
             return
+        self._needs_room()
         waiter = ThreadWaiter()
-        self._queue_up(waiter)
-        began = self.policy.clock.monotonic()
-        try:
+        try:  # around all of it: an interrupt leaves neither a waiter in the queue nor a place with one that is gone
+            self._queue_up(waiter)
+            began = self.policy.clock.monotonic()
             waiter.wait(self.policy.clock, self._patience())
+            self._waited(waiter, began)
         except BaseException:
             self._give_up(waiter)
             raise
-        self._waited(waiter, began)
 
     async def aenter(self) -> None:
         if self._take():
             return
+        self._needs_room()
         from asyncio import get_running_loop
 
         waiter = TaskWaiter(self.policy.clock, get_running_loop())
-        self._queue_up(waiter)
-        began = self.policy.clock.monotonic()
         try:
+            self._queue_up(waiter)
+            began = self.policy.clock.monotonic()
             await waiter.wait(self.policy.clock, self._patience())
+            self._waited(waiter, began)
         except BaseException:
             self._give_up(waiter)
             raise
-        self._waited(waiter, began)
 
     def try_enter(self) -> None:
         if not self._take():
@@ -99,6 +103,11 @@ class Places(State):
             self._give_back()
             raise
         return True
+
+    def _needs_room(self) -> None:
+        """Whoever finds the queue full is told at once, before anything is made or locked for waiting."""
+        if len(self.waiters) >= self.policy.config.queue:
+            raise self._full()
 
     def _queue_up(self, waiter: ThreadWaiter | TaskWaiter) -> None:
         # Announce, then look again: who gives a place back gives first, and then looks for who announced itself.
@@ -133,13 +142,12 @@ class Places(State):
         raise self._full()
 
     def _give_up(self, waiter: ThreadWaiter | TaskWaiter) -> None:
-        """Leave the queue, or hand on the place that was granted in the meantime."""
+        """Leave the queue, if still there, and hand on the place that was granted in the meantime."""
         with self.policy.lock:
-            granted = waiter.granted
-            if not granted:
+            if waiter in self.waiters:
                 self.waiters.remove(waiter)
                 self._look()
-        if granted:
+        if waiter.granted:
             self._give_back()
 
     def _full(self) -> BulkheadFullError:
@@ -156,17 +164,35 @@ class Places(State):
 
     def attend(self) -> None:
         """Free places go to whoever waits; the debt of a lowered limit comes first."""
+        try:
+            self._hand_out()
+        except BaseException:
+            self._hand_out()  # an interrupt in the middle: whoever was granted a place must hear of it
+            raise
+
+    def _hand_out(self) -> None:
+        waiters = self.waiters
         with self.policy.lock:
-            newest = self.policy.config.order == "newest"
-            while self.waiters or self.debt:
-                try:
-                    self.tokens.pop()
-                except IndexError:
-                    break
-                if self.debt:
-                    self.debt -= 1
-                else:
-                    (self.waiters.pop() if newest else self.waiters.popleft()).grant()
+            while waiters or self.debt:
+                newest = self.policy.config.order == "newest" and not (waiters and waiters[0].granted)
+                waiter = waiters[-1 if newest else 0] if waiters else None
+                if self.debt or waiter is None or not waiter.granted:
+                    held = True  # as in `call`: true before it is, so that an interrupt loses no place
+                    try:
+                        try:
+                            self.tokens.pop()
+                        except IndexError:
+                            held = False
+                            break
+                        if self.debt or waiter is None:
+                            self.debt, held = self.debt - 1, False
+                            continue
+                        waiter.granted, held = True, False
+                    finally:
+                        if held:
+                            self.tokens.append(None)
+                waiter.wake()
+                waiters.remove(waiter)
             self._look()
 
     def _look(self) -> None:
@@ -224,6 +250,48 @@ class Places(State):
         next(self.ok)
         return result
 
+    def stream(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Generator[Any, Any, Any]:
+        tokens, entered = self.tokens, True
+        try:
+            try:
+                tokens.pop()
+            except IndexError:
+                entered = False
+            if not entered:
+                self.enter()
+                entered = True
+            result = yield from fn(*args, **kwargs)
+        finally:
+            if entered:
+                tokens.append(None)
+                if self.attention:
+                    self.attend()
+        next(self.ok)
+        return result
+
+    async def astream(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> AsyncGenerator[Any, Any]:
+        tokens, entered = self.tokens, True
+        try:
+            try:
+                tokens.pop()
+            except IndexError:
+                entered = False
+            if not entered:
+                await self.aenter()
+                entered = True
+            items = fn(*args, **kwargs)
+            try:
+                async for item in items:
+                    yield item
+            finally:
+                await items.aclose()  # before the place is given back: the work is not over until it is closed
+        finally:
+            if entered:
+                tokens.append(None)
+                if self.attention:
+                    self.attend()
+        next(self.ok)
+
     # ------------------------------------------------------------------ the woven path
 
     def fragment(self, kind: CallKind) -> str | None:
@@ -238,7 +306,9 @@ class Places(State):
         return WouldQueue(self)
 
     def adapt(self, old: BulkheadConfig, new: BulkheadConfig) -> None:
-        self._resize(new.limit - old.limit)
+        # Not from `old`: the places of a key that was first seen a moment ago are as many as `new` says already.
+        change, self.places = new.limit - self.places, new.limit
+        self._resize(change)
 
     def _resize(self, change: int) -> None:
         """So many places more, or fewer: those that are taken go when they are given back."""
@@ -257,7 +327,7 @@ class Places(State):
         self.tokens.clear()  # the same deque: woven functions have it by name
         self.tokens.extend([None] * self.limit())
         self.waiters.clear()
-        self.debt, self.attention = 0, False
+        self.places, self.over, self.debt, self.attention = len(self.tokens), 0, 0, False
 
     def limit(self) -> int:
         """How many places there are."""
@@ -291,8 +361,8 @@ class WouldQueue(Shadow):
             return True
         policy = self.policy
         with policy.lock:
-            policy.over += 1
-            queued = policy.over <= policy.config.queue
+            self.state.over += 1
+            queued = self.state.over <= policy.config.queue
         policy.would("queue" if queued else "reject")
         return False
 
@@ -310,4 +380,4 @@ class WouldQueue(Shadow):
             self.state._give_back()
         else:
             with self.policy.lock:
-                self.policy.over -= 1
+                self.state.over -= 1

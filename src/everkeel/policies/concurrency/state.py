@@ -140,6 +140,8 @@ class Adaptive(Places):
 
     call = State.call
     acall = State.acall
+    stream = State.stream
+    astream = State.astream
 
     def fragment(self, kind: CallKind) -> str | None:
         return _PLACE.replace("AWAIT limiter.ENTER()", "AWAIT limiter.PLACE()")
