@@ -17,11 +17,12 @@ if _TYPE_CHECKING:
     from everkeel.testing.loop import VirtualLoop, wait_until_idle
     from everkeel.testing.recorder import EventRecorder, record_events
     from everkeel.testing.running import run, virtual_time
+    from everkeel.testing.shrinking import shrink_faults
 
 __all__ = [
     "CancelledRun", "DeadlockError", "EventRecorder", "Flaky", "VirtualClock", "VirtualLoop", "assert_attempts",
     "assert_delays", "assert_explained", "assert_state", "cancel_at_every_await", "fresh_everkeel", "record_events",
-    "run", "virtual_time", "wait_until_idle",
+    "run", "shrink_faults", "virtual_time", "wait_until_idle",
 ]  # fmt: skip
 
 _HOMES = {
@@ -34,6 +35,7 @@ _HOMES = {
     "loop": ("VirtualLoop", "wait_until_idle"),
     "recorder": ("EventRecorder", "record_events"),
     "running": ("run", "virtual_time"),
+    "shrinking": ("shrink_faults",),
 }
 
 
