@@ -173,6 +173,8 @@ class Ledger:
 
     def _look_at_a_few(self, now: int, looks: int) -> None:
         older = self._older
+        if not older:
+            return
         for _ in range(min(looks, len(older))):
             key, entry = older.popitem()
             held, state = entry if type(entry) is Held else (self._before, entry)

@@ -144,9 +144,7 @@ class RateLimit(Policy[RateLimitConfig]):
     def whose(self, key: Hashable) -> Hashable:
         """The key, if this limiter has keys: permits must never be taken from everybody by mistake."""
         if self.key_of is None and key is not None:
-            raise TypeError(
-                f"{self.label} has no key function, so there is nothing of {key!r}'s own: make it with key="
-            )
+            raise TypeError(f"{self.label} has no key function, so {key!r} has no limit of its own: make it with key=")
         if self.key_of is not None and key is None:
             raise TypeError(f"{self.label} has a key function: say whose permits with key=")
         return key
