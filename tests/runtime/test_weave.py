@@ -24,7 +24,7 @@ from everkeel import ConfigError, fallback, pipeline, policies_of, retry
 from everkeel.compose import source, weave
 from everkeel.runtime.signature import kind_of
 from everkeel.runtime.weave import Source, Weaving
-from everkeel.testing import Flaky
+from everkeel.testing import Flaky, virtual_time
 
 retried = retry("tests.weave", backoff=0)
 
@@ -753,6 +753,23 @@ def test_a_state_without_a_fragment_is_a_seam(gate):
     assert guarded(3) == 3
     assert "result = gate.call(REST, x)" in source(guarded)
     assert policy.snapshot()["success"] == 1
+
+
+def test_what_is_inside_a_seam_follows_the_clock(gate, fresh_everkeel):
+    fetch = Flaky("first", OSError, "second")
+    guarded = pipeline(with_fragment(gate, None), retry("inside", backoff=60, jitter=None))(lambda: fetch())
+    assert guarded() == "first"
+    with virtual_time() as clock:
+        assert guarded() == "second"
+    assert clock.sleeps == [60.0]
+
+
+def test_what_is_inside_a_seam_follows_its_policies(gate):
+    inside, fetch = retry("inside", backoff=0), Flaky("pending", "pending", "answer")
+    guarded = pipeline(with_fragment(gate, None), inside)(lambda: fetch())
+    assert guarded() == "pending"
+    inside.reconfigure(on_result=lambda result: result == "pending")
+    assert guarded() == "answer"
 
 
 def test_a_method_in_capitals_is_the_twin_for_coroutine_functions(gate):

@@ -65,12 +65,17 @@ class Rest:
         self._made: Callable[..., Any] | None = None
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if self._made is None:
-            self._made = compiled(self.fn, self._layers) if self._layers else self.fn
-        return self._made(*args, **kwargs)
+        made = self._made
+        if made is None:
+            made = self._made = compiled(self.fn, self._layers) if self._layers else self.fn
+        return made(*args, **kwargs)
+
+    def weave_again(self) -> None:
+        """Something changed: what was made of the layers before is out of date, though they are the same ones."""
+        self._made = None
 
     def is_like(self, other: object) -> bool:
-        """Would the other one do the very same?"""
+        """Does the other one stand for the same function in the same layers?"""
         if not isinstance(other, Rest) or self.fn is not other.fn or len(self._layers) != len(other._layers):
             return False
         return all(mine is theirs for mine, theirs in zip(self._layers, other._layers, strict=True))
@@ -82,7 +87,10 @@ def _interchangeable(one: object, other: object) -> bool:
         return True
     if isinstance(one, MethodType | BuiltinMethodType):
         return one == other  # bound methods of one object are made anew each time they are looked up
-    return isinstance(one, Rest) and one.is_like(other)
+    if isinstance(one, Rest) and one.is_like(other):
+        one.weave_again()
+        return True
+    return False
 
 
 class Source:
