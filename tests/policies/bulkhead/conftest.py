@@ -277,6 +277,12 @@ def make_tasks(clock: VirtualClock) -> Callable[[Any, Form], Tasks]:
 
 
 @pytest.fixture
+def make_threads(clock: VirtualClock) -> Callable[[Any, Form], Threads]:
+    """The same with threads."""
+    return Threads
+
+
+@pytest.fixture
 def capacity() -> Callable[..., int]:
     """`capacity(policy)`: how many can really get in now. Places must be neither lost nor won."""
 
