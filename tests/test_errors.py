@@ -12,6 +12,7 @@ from everkeel import errors
 from everkeel.errors import (
     BulkheadFullError,
     CircuitOpenError,
+    CollapseError,
     ConfigError,
     EverkeelError,
     FailFastError,
@@ -47,6 +48,7 @@ EXAMPLES = [
     TimeoutExceededError(None, 0.5, "deadline"),
     TimeoutExceededError("quote", 0.5, "attempt of retry"),
     HedgeTimeoutError("lookup", 2.0, "hedge"),
+    CollapseError("users", "3 went into the batch, and 2 results came back"),
     RetryExhaustedError("poll", 3, "pending"),
     RetryExhaustedError(None, 3, None),
     NotRetryable("out of stock"),

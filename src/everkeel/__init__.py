@@ -14,6 +14,7 @@ if _TYPE_CHECKING:
     from everkeel.compose.guards import guard as guard
     from everkeel.errors import BulkheadFullError as BulkheadFullError
     from everkeel.errors import CircuitOpenError as CircuitOpenError
+    from everkeel.errors import CollapseError as CollapseError
     from everkeel.errors import ConfigError as ConfigError
     from everkeel.errors import EverkeelError as EverkeelError
     from everkeel.errors import FailFastError as FailFastError
@@ -40,6 +41,8 @@ if _TYPE_CHECKING:
     from everkeel.policies.chaos.tags import chaos_tags as chaos_tags
     from everkeel.policies.circuit_breaker.policy import CircuitBreaker as CircuitBreaker
     from everkeel.policies.circuit_breaker.policy import circuit_breaker as circuit_breaker
+    from everkeel.policies.collapse.policy import Collapse as Collapse
+    from everkeel.policies.collapse.policy import collapse as collapse
     from everkeel.policies.concurrency.policy import ConcurrencyLimit as ConcurrencyLimit
     from everkeel.policies.concurrency.policy import concurrency_limit as concurrency_limit
     from everkeel.policies.concurrency.priorities import priority as priority
@@ -96,17 +99,19 @@ __version__ = "0.1.0"
 
 __all__ = [
     "AdaptiveThrottle", "Attempt", "Backoff", "Bulkhead", "BulkheadFullError", "BulkheadPool", "Cache",
-    "Cancellation", "Chaos", "CircuitBreaker", "CircuitOpenError", "Clock", "ConcurrencyLimit", "ConfigError",
-    "Deadline", "EverkeelError", "Explanation", "FailFast", "FailFastError", "Fallback", "FeatureDisabledError",
-    "FeatureToggle", "Guard", "Hedge", "HedgeTimeoutError", "NotRetryable", "Outcome", "Pipeline", "Policy",
-    "RateLimit", "RateLimitChain", "RateLimitedError", "Registry", "RejectedError", "Reservation", "Retry",
-    "RetryBudget", "RetryExhaustedError", "ShedError", "Subscription", "ThrottledError", "Timeout",
+    "Cancellation", "Chaos", "CircuitBreaker", "CircuitOpenError", "Clock", "Collapse", "CollapseError",
+    "ConcurrencyLimit", "ConfigError", "Deadline", "EverkeelError", "Explanation", "FailFast",
+    "FailFastError", "Fallback", "FeatureDisabledError", "FeatureToggle", "Guard", "Hedge",
+    "HedgeTimeoutError", "NotRetryable", "Outcome", "Pipeline", "Policy", "RateLimit", "RateLimitChain",
+    "RateLimitedError", "Registry", "RejectedError", "Reservation", "Retry", "RetryBudget",
+    "RetryExhaustedError", "ShedError", "Subscription", "ThrottledError", "Timeout",
     "TimeoutExceededError", "Verdict", "WorkersExhaustedError", "adaptive_throttle", "bulkhead",
-    "bulkhead_pool", "cache", "chaos", "chaos_tags", "circuit_breaker", "concurrency_limit", "constant",
-    "current_attempt", "current_cancellation", "current_deadline", "deadline", "disable", "disable_chaos",
-    "enable", "enable_chaos", "events", "explain", "exponential", "fail_fast", "fallback", "feature_toggle",
-    "fibonacci", "guard", "hedge", "linear", "operation", "pipeline", "policies_of", "priority", "rate_limit",
-    "rate_limit_chain", "registry", "retry", "sleep", "subscribe", "timeout", "use_clock",
+    "bulkhead_pool", "cache", "chaos", "chaos_tags", "circuit_breaker", "collapse", "concurrency_limit",
+    "constant", "current_attempt", "current_cancellation", "current_deadline", "deadline", "disable",
+    "disable_chaos", "enable", "enable_chaos", "events", "explain", "exponential", "fail_fast",
+    "fallback", "feature_toggle", "fibonacci", "guard", "hedge", "linear", "operation", "pipeline",
+    "policies_of", "priority", "rate_limit", "rate_limit_chain", "registry", "retry", "sleep",
+    "subscribe", "timeout", "use_clock",
 ]  # fmt: skip
 
 # Where each name lives. It is imported when it is first used: `import everkeel` costs next to nothing, and a service
@@ -115,7 +120,7 @@ _HOMES = {
     "everkeel.compose.chain": "Pipeline pipeline",
     "everkeel.compose.guards": "Guard guard",
     "everkeel.errors": (
-        "BulkheadFullError CircuitOpenError ConfigError EverkeelError FailFastError FeatureDisabledError "
+        "BulkheadFullError CircuitOpenError CollapseError ConfigError EverkeelError FailFastError FeatureDisabledError "
         "HedgeTimeoutError NotRetryable RateLimitedError RejectedError RetryExhaustedError ShedError "
         "ThrottledError TimeoutExceededError WorkersExhaustedError"
     ),
@@ -126,6 +131,7 @@ _HOMES = {
     "everkeel.policies.chaos.policy": "Chaos chaos",
     "everkeel.policies.chaos.tags": "chaos_tags",
     "everkeel.policies.circuit_breaker.policy": "CircuitBreaker circuit_breaker",
+    "everkeel.policies.collapse.policy": "Collapse collapse",
     "everkeel.policies.concurrency.policy": "ConcurrencyLimit concurrency_limit",
     "everkeel.policies.concurrency.priorities": "priority",
     "everkeel.policies.fail_fast.policy": "FailFast fail_fast",

@@ -13,6 +13,7 @@
     │   └── WorkersExhaustedError       too many timed-out calls still occupy their threads
     ├── TimeoutExceededError        no answer in time (also a TimeoutError)
     │   └── HedgeTimeoutError           none of several attempts answered in time
+    ├── CollapseError               a batch gave no result for a call
     └── RetryExhaustedError         the last attempt gave a result that counts as a failure
 
     NotRetryable                    a mixin for *your* errors that trying again cannot help
@@ -366,6 +367,18 @@ class RetryExhaustedError(EverkeelError):
         if len(text) > 200:
             text = text[:200] + "…"
         return f"{owner}: {self.attempts} attempts, and the last result still counts as a failure: {text}"
+
+
+class CollapseError(EverkeelError):
+    """A batch answered, but not with a result for each call in it.
+
+    >>> print(CollapseError("users", "3 went into the batch, and 2 results came back"))
+    collapse 'users': 3 went into the batch, and 2 results came back
+    """
+
+    def __str__(self) -> str:
+        owner = "collapse" if self.policy is None else f"collapse {self.policy!r}"
+        return f"{owner}: {self.args[1]}"
 
 
 class NotRetryable(Exception):  # noqa: N818 - a mixin that describes your error, not an error of ours

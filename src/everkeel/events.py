@@ -324,6 +324,17 @@ class CacheStale(Event):
     """The failure it was served in place of; None when it is being refreshed."""
 
 
+# ------------------------------------------------------------------ collapse
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BatchSent(Event):
+    """Calls were sent as one; `waited` is how long the first of them waited for the others."""
+
+    size: int
+    waited: float
+
+
 # ------------------------------------------------------------------ fallback
 
 

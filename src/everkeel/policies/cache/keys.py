@@ -7,14 +7,14 @@ are one key where "eu" is the default, on the plain path as in a woven function.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
-from functools import partial
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from everkeel.errors import ConfigError
+from everkeel.runtime.innermost import innermost
 from everkeel.runtime.signature import named, signature_of, types_of
 from everkeel.runtime.state import CallKind, State
-from everkeel.runtime.weave import Rest, compiled
+from everkeel.runtime.weave import compiled
 
 if TYPE_CHECKING:
     from everkeel.runtime.policy import AnyPolicy
@@ -97,14 +97,3 @@ class Keys:
                     "give the cache a key function, such as key=lambda ids: tuple(ids)"
                 ) from None
         raise TypeError(f"{label}: {fn!r} is not hashable, so it cannot be told apart from other functions") from None
-
-
-def innermost(fn: Callable[..., Any]) -> Callable[..., Any]:
-    """The user's function, at the bottom of whatever the layers inside have made of it."""
-    while True:
-        if isinstance(fn, Rest):
-            fn = fn.fn
-        elif isinstance(fn, partial) and isinstance(getattr(fn.func, "__self__", None), State):
-            fn = fn.args[0]
-        else:
-            return fn
