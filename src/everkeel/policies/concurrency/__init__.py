@@ -4,5 +4,6 @@
 - `control`: the algorithms; pure: told latencies and overloads, answer how many may run at once
 - `priorities`: who is let in when not all can be
 - `state`: a bulkhead whose number of places moves
+- `ranked`: the same with priorities
 - `policy`: what the user holds
 """

@@ -46,9 +46,7 @@ class ConcurrencyLimitConfig(Settings):
     max_wait: float | None = setting(Duration(zero=True), default=None, none="as long as it takes")
     order: Literal["oldest", "newest"] = setting(Choice("oldest", "newest"), default="oldest")
     priorities: Mapping[str, float] | None = setting(Converted(_priorities), default=None, none="all are alike")
-    priority: str | Callable[..., str] | None = setting(
-        Converted(_priority), default=None, none="the one of the context, or the highest"
-    )
+    priority: str | Callable[..., str] | None = setting(Converted(_priority), default=None, none="the highest")
     on: Errors = setting(Converted(as_errors), default=(TimeoutError, RejectedError))
     ignore: Errors | None = setting(Converted(as_errors), default=None, none="nothing")
     causes: bool = setting(Flag(), default=False)

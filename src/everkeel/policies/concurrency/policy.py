@@ -7,14 +7,14 @@ from typing import Any, Literal, cast
 
 from everkeel.errors import RejectedError
 from everkeel.policies.concurrency.config import ConcurrencyLimitConfig
-from everkeel.policies.concurrency.state import Adaptive, Ranked
+from everkeel.policies.concurrency.ranked import Ranked
+from everkeel.policies.concurrency.state import Adaptive
 from everkeel.runtime.classify import Errors
 from everkeel.runtime.clock import Clock
 from everkeel.runtime.keyed import Keyed
 from everkeel.runtime.outcome import Verdict
 from everkeel.runtime.policy import Policy, Snapshot
 from everkeel.runtime.settings import Mode, Seconds
-from everkeel.runtime.waiting import TaskWaiter, ThreadWaiter
 
 
 class ConcurrencyLimitSnapshot(Snapshot):
@@ -31,17 +31,38 @@ class ConcurrencyLimitSnapshot(Snapshot):
 class ConcurrencyLimit(Policy[ConcurrencyLimitConfig]):
     """An adaptive concurrency limit; make one with `concurrency_limit(...)`."""
 
-    __slots__ = ("over", "ranks", "waited")
+    __slots__ = ("over", "waited")
     type = "concurrency_limit"
 
     def __init__(self, name: str | None, config: ConcurrencyLimitConfig, **rest: Any) -> None:
         self.waited = 0.0
         self.over = 0  # in shadow mode: how many are running beyond the limit
-        self.ranks: dict[ThreadWaiter | TaskWaiter, str] = {}  # the class of each that waits
         super().__init__(name, config, **rest)
 
     def make_state(self, key: Hashable = None) -> Adaptive:
         return Adaptive(self, key) if self.config.priorities is None else Ranked(self, key)
+
+    def _take(self, new: ConcurrencyLimitConfig) -> None:
+        ranked, old = new.priorities is not None, self.state
+        changes = ranked != (self.config.priorities is not None)
+        super()._take(new)
+        if changes:  # places with classes are another kind of places; calls in flight stay in those they are in
+            self.state = self._fresh_state()
+            if isinstance(old, Adaptive) and isinstance(self.state, Adaptive):
+                self.state.inherit(old)
+            self.refresh()
+
+    def would_not_enter(self) -> None:
+        """In shadow mode: a call is let in that would have had to wait, or been shed."""
+        with self.lock:
+            self.over += 1
+            queued = self.over <= self.config.queue
+        self.would("queue" if queued else "reject")
+
+    def left_after_all(self) -> None:
+        """In shadow mode: one of those has left."""
+        with self.lock:
+            self.over -= 1
 
     def judge(self, error: BaseException) -> Verdict:
         return self.config.classifier.of_error(error)
@@ -50,7 +71,7 @@ class ConcurrencyLimit(Policy[ConcurrencyLimitConfig]):
         places = [cast("Adaptive", state) for state in keyed.everyone()]
         return {
             "running": sum(state.running() for state in places),
-            "waiting": sum(len(state.waiters) for state in places),
+            "waiting": sum(state.details()["waiting"] for state in places),
             "limit": sum(state.limit() for state in places),
             "queued": self.counts["queued"],
             "waited": self.waited,
@@ -105,8 +126,8 @@ def concurrency_limit(
         order: Who gets a free place: the "oldest" waiter, or the "newest".
         priorities: A table from priority, highest first, to its guaranteed share of the places. When not all can be let
             in, a call of the lowest priority is shed first, out of the queue too.
-        priority: The priority of calls: a name, or a function of the call's arguments. Without it, the one that
-            `with priority(...)` set for the context; without that, the highest.
+        priority: The priority of calls whose context has none (see `everkeel.priority`), the highest by default; or a
+            function of the call's arguments, whose answer wins over the context. Unknown names are of the lowest.
         on: What says "too much" besides latency: timeouts, and rejections by what is behind.
         ignore: Wins over `on`.
         causes: Let `on` and `ignore` look along the chain of causes too.

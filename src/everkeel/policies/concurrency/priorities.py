@@ -13,6 +13,7 @@ from contextvars import ContextVar
 from everkeel.errors import ConfigError
 
 CURRENT: ContextVar[str | None] = ContextVar("everkeel.priority", default=None)
+"""The priority of the request in progress: whoever reads it from a header (`X-Request-Priority`) sets it here."""
 
 
 @contextmanager
@@ -33,18 +34,13 @@ def priority(name: str) -> Iterator[None]:
 
 
 class Classes:
-    """The decision core: told who enters and leaves, answers who may. Highest priority first."""
+    """The decision core: told how many of each class are running, answers who may enter. Highest priority first."""
 
-    __slots__ = ("_shares", "names", "running")
+    __slots__ = ("_shares", "names")
 
     def __init__(self, shares: Mapping[str, float]) -> None:
-        self.names = list(shares)
+        self.names = tuple(shares)
         self._shares = dict(shares)
-        self.running = dict.fromkeys(self.names, 0)
-
-    def rank(self, name: str) -> int:
-        """0 for the highest; a name that is not known ranks lowest."""
-        return self.names.index(name) if name in self._shares else len(self.names) - 1
 
     def known(self, name: str | None) -> str:
         """The class a call belongs to: without a priority the highest, with an unknown one the lowest."""
@@ -52,18 +48,23 @@ class Classes:
             return self.names[0]
         return name if name in self._shares else self.names[-1]
 
-    def may_enter(self, name: str, limit: int) -> bool:
+    def rank(self, name: str) -> int:
+        """0 for the highest; a class that is not known (any more) ranks lowest."""
+        return self.names.index(name) if name in self._shares else len(self.names) - 1
+
+    def guaranteed(self, name: str, limit: int) -> int:
+        """How many places this class may always use."""
+        return int(self._shares.get(name, 0.0) * limit + 1e-9)
+
+    def may_enter(self, name: str, limit: int, running: Mapping[str, int]) -> bool:
         """May one more call of this class run?"""
-        total = sum(self.running.values())
+        total = sum(running.values())
         if total >= limit:
             return False
-        if self.running[name] < self._guaranteed(name, limit):
+        if running.get(name, 0) < self.guaranteed(name, limit):
             return True
         promised = sum(
-            max(0, self._guaranteed(other, limit) - self.running[other]) for other in self.names if other != name
+            max(0, self.guaranteed(other, limit) - running.get(other, 0)) for other in self.names if other != name
         )
         left_for_others = limit * self.rank(name) // (2 * len(self.names))
         return total + promised < limit and total < limit - left_for_others
-
-    def _guaranteed(self, name: str, limit: int) -> int:
-        return int(self._shares[name] * limit + 1e-9)
