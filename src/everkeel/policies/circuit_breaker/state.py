@@ -229,7 +229,10 @@ class Circuit(State):
             self.quick = phase.tally if phase.may_be_quick(self.policy.config) else None
 
     def _look_afresh(self, phase: Phase) -> None:
-        """Look again where no result was just judged: old evidence may meet new rules, and then a success opens it."""
+        """Look again where no result was just judged: old evidence may meet new rules, and then a success opens it.
+
+        A success of a call that began before is still no more than a tick; the next one is judged.
+        """
         if isinstance(phase, Closed) and phase.verdict(self.policy.config) is not None:
             self.quick = None
         else:
@@ -304,6 +307,8 @@ class Circuit(State):
     # ------------------------------------------------------------------ the woven path
 
     def fragment(self, kind: CallKind) -> str | None:
+        # Without on_result the fast lines keep no result to judge: one that is set while a call is in flight is not
+        # asked about it. To look would cost every call.
         return _GATE if self.policy.config.on_result is None else super().fragment(kind)
 
     def names(self, kind: CallKind) -> dict[str, object]:
