@@ -74,6 +74,11 @@ async def user_by_table(numbers: list[int]) -> dict[int, User]:
     return {number: User() for number in numbers}
 
 
+@collapse()
+async def user_or_error_by_table(numbers: list[int]) -> dict[int, User | Exception]:
+    return {number: User() for number in numbers}
+
+
 @collapse(max_size=10)
 def name(numbers: list[int]) -> list[str]:
     return [str(number) for number in numbers]
@@ -101,6 +106,7 @@ async def awaiting_a_collapse() -> None:
     assert_type(await user(7), User)
     assert_type(await user_or_error(7), User)
     assert_type(await user_by_table(7), User)
+    assert_type(await user_or_error_by_table(7), User)
     assert_type(await Users().load(7), User)
 
 
