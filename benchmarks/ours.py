@@ -160,6 +160,11 @@ if exists("rate_limit"):
     ours("ratelimit", "everkeel .call()", called(limiter))
     ours("ratelimit_keyed", "everkeel", decorated(keyed_limiter))
 
+if exists("cache"):
+    every_way("cache", lambda: everkeel.cache(HOUR, max_size=128))
+    ours("cache", "everkeel .call()", called(lambda: everkeel.cache(HOUR, max_size=128)))
+    ours("cache", "everkeel, key=", decorated(lambda: everkeel.cache(HOUR, max_size=128, key=lambda x: x)))
+
 if exists("feature_toggle"):
     ours("gate", "everkeel feature_toggle", decorated(lambda: everkeel.feature_toggle()))
     by_share = {"share": 0.999999, "key": lambda x: x}

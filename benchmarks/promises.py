@@ -37,6 +37,7 @@ PROMISES = (
     Promise("bulkhead", "bulkhead", 12, 10),
     Promise("rate limit, in memory, one key", "ratelimit", 2, 1),
     Promise("rate limit, keyed, thread-safe", "ratelimit_keyed", 3, 3),
+    Promise("cache hit", "cache", 1, 1),
     Promise("retry + breaker + bulkhead (+ timeout if async)", "stack_full", 15, 8),
     Promise("open breaker rejects", "open", 1.5, 1.2),
     Promise("two failures, then success", "retry_fail", 50, 2),
