@@ -51,6 +51,15 @@ def test_retry_after_counts_down(calls, clock):
     assert payments.rejected().retry_after == 17.5
 
 
+@pytest.mark.parametrize("jump", [-7200, 7200])
+def test_the_wall_clock_and_its_time_zone_have_no_say(calls, clock, monkeypatch, jump):
+    _, payments = opened(calls, clock)
+    monkeypatch.setattr(clock, "time", lambda: 1_000_000.0 + jump)
+    assert payments.rejected().retry_after == 30
+    clock.advance(30)
+    assert payments.feed("s") == "s"
+
+
 def test_a_rest_of_zero_seconds_probes_at_once(calls, clock):
     _, payments = opened(calls, clock, open_for=0)
     assert payments.feed("s") == "s"

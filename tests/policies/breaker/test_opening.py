@@ -322,3 +322,12 @@ def test_rejections_may_count_as_failures(calls):
         with pytest.raises(type(error)):
             payments(error)
     assert_state(breaker, "open", failure=2)
+
+
+def test_a_rejection_is_no_success_where_ignored_errors_are(calls):
+    breaker = circuit_breaker("payments", ignore=KeyError, ignored="success")
+    payments = calls(breaker)
+    for error in (RejectedError("limiter", 1.0), OutOfStockError()):
+        with pytest.raises(type(error)):
+            payments(error)
+    assert_state(breaker, "closed", window_calls=0, success=0, ignored=2)
