@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 import subprocess
 import sys
@@ -276,7 +277,11 @@ def test_the_share_is_the_same_in_a_process_with_another_hash_seed():
 
     def run(seed: str) -> Any:
         return subprocess.run(
-            [sys.executable, "-c", program], env={"PYTHONHASHSEED": seed}, capture_output=True, text=True, check=True
+            [sys.executable, "-c", program],
+            env={**os.environ, "PYTHONHASHSEED": seed},
+            capture_output=True,
+            text=True,
+            check=True,
         ).stdout
 
     toggle = feature_toggle("search", share=0.5)
