@@ -12,9 +12,10 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, cast
 
 from everkeel.errors import ThrottledError
-from everkeel.policies.circuit_breaker.windows import TimeWindow
+from everkeel.policies.circuit_breaker.windows import SLICES, TimeWindow
 from everkeel.runtime.classify import Classifier, ErrorMatch, Errors, ResultPredicate, as_errors
 from everkeel.runtime.clock import Clock
+from everkeel.runtime.keyed import Keyed
 from everkeel.runtime.outcome import Verdict
 from everkeel.runtime.policy import Policy, Snapshot
 from everkeel.runtime.settings import (
@@ -30,7 +31,7 @@ from everkeel.runtime.settings import (
     setting,
 )
 from everkeel.runtime.state import CallKind, State
-from everkeel.runtime.tally import Tally, read, tally
+from everkeel.runtime.tally import read, tally
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -59,32 +60,46 @@ class ThrottleConfig(Settings):
 class Acceptance:
     """The decision core: how much was asked and accepted lately, and so what share to reject. Told the time.
 
-    Calls that were rejected here count as asked: the worse it is, the less gets through.
+    Calls that were rejected here count as asked: the worse it is, the less gets through. It is made when the first call
+    fails: the successes since `since`, which nobody took the time of, count as spread evenly over the time since.
     """
 
     __slots__ = ("_probed_at", "_window")
 
-    def __init__(self, rules: ThrottleConfig, now: float, accepted: int) -> None:
-        self._window = TimeWindow(rules.window, now, accepted)
+    def __init__(self, rules: ThrottleConfig, now: float, accepted: int, since: tuple[float, int]) -> None:
+        began, before = since
+        length = now - began
+        lately = accepted - before
+        if length > rules.window:
+            lately = round(lately * rules.window / length)
+        step, start = rules.window / SLICES, now - rules.window
+        self._window = TimeWindow(rules.window, start, accepted - lately)
+        for n in range(1, SLICES):
+            self._window.roll(accepted - lately + lately * n // SLICES, start + (n + 0.5) * step)
         self._probed_at = now
 
-    def refused(self, now: float, accepted: int) -> None:
-        """A call was asked and not accepted, there or here."""
+    def refused(self, now: float, accepted: int, calls: int = 1) -> None:
+        """So many calls were asked and not accepted, there or here."""
         self._window.roll(accepted, now)
-        self._window.failure(accepted)
+        for _ in range(calls):
+            self._window.failure(accepted)
+
+    def asked(self, accepted: int) -> int:
+        """How many calls there were within the window."""
+        return self._window.calls(0, accepted)
+
+    def failed(self, accepted: int) -> int:
+        """How many of them were refused, there or here."""
+        return self._window.failed(0, accepted)
 
     def share(self, rules: ThrottleConfig, now: float, accepted: int) -> float:
         """The share of calls to reject, from 0 to 1."""
         self._window.roll(accepted, now)
-        asked = self._window.calls(0, accepted)
+        asked = self.asked(accepted)
         if asked < rules.minimum_calls:
             return 0.0
-        good = asked - self._window.failed(0, accepted)
+        good = asked - self.failed(accepted)
         return max(0.0, (asked - rules.multiplier * good) / (asked + 1))
-
-    def is_calm(self, accepted: int) -> bool:
-        """Was nothing refused within the window?"""
-        return self._window.failed(0, accepted) == 0
 
     def may_probe(self, rules: ThrottleConfig, now: float) -> bool:
         """Is a probe due? A yes is counted."""
@@ -95,7 +110,7 @@ class Acceptance:
 
 
 _GATE = """\
-if throttle.calm is None:
+if throttle.alert:
     throttle.enter()
 try:
     INNER
@@ -108,33 +123,45 @@ tick(ok)"""
 class Throttling(State):
     """What the calls of one throttle share."""
 
-    __slots__ = ("_acceptance", "calm", "key", "ok", "policy")
+    __slots__ = ("_acceptance", "_since", "alert", "key", "ok", "policy")
     word = "throttle"
     parts = ("ok",)
     policy: AdaptiveThrottle
 
     def __init__(self, policy: AdaptiveThrottle, key: Hashable = None) -> None:
         self.policy, self.key, self.ok = policy, key, tally()
-        self.calm: Tally | None = self.ok  # None while there is something to decide
+        self.alert = False  # is there something to decide? While nothing fails, a call costs no look at the clock
         self._acceptance: Acceptance | None = None
+        self._since = (policy.clock.monotonic(), 0)  # from when on, and from which of them, successes count
 
     def enter(self) -> None:
+        share = self._rejects()
+        if share:
+            raise self._rejected(share)
+
+    def try_enter(self) -> None:
+        share = self._rejects()
+        if share:
+            raise ThrottledError(self.policy.name, None, share)
+
+    def _rejects(self) -> float:
+        """The share that is rejected, if this call is among them; 0 if it passes."""
         acceptance = self._acceptance
         if acceptance is None:
-            return
+            return 0.0
         policy = self.policy
         rules, now = policy.config, policy.clock.monotonic()
         with policy.lock:
             accepted = read(self.ok)
             share = acceptance.share(rules, now, accepted)
-            if share == 0 and acceptance.is_calm(accepted):
-                self._acceptance, self.calm = None, self.ok
-                return
-            passes = share == 0 or policy.clock.random() >= share or acceptance.may_probe(rules, now)
-            if not passes:
-                acceptance.refused(now, accepted)
-        if not passes:
-            raise self._rejected(share)
+            if not acceptance.failed(accepted):  # nothing was refused within the window: calm again
+                self._since = (now - rules.window, accepted - acceptance.asked(accepted))
+                self._acceptance, self.alert = None, False
+                return 0.0
+            if share == 0 or policy.clock.random() >= share or acceptance.may_probe(rules, now):
+                return 0.0
+            acceptance.refused(now, accepted)
+            return share
 
     def _rejected(self, share: float) -> ThrottledError:
         policy = self.policy
@@ -157,10 +184,10 @@ class Throttling(State):
         verdict = self.policy.config.classifier.of_error(error)
         if verdict is Verdict.FAILURE:
             self._refused()
+        elif verdict is Verdict.SUCCESS:
+            next(self.ok)  # an answer, and not one that counts as a failure: it was accepted
         else:
             self.policy.counts.tick("ignored")
-            if verdict is Verdict.SUCCESS:
-                next(self.ok)  # an answer that does not count as a failure
 
     def _refused(self) -> None:
         policy = self.policy
@@ -169,9 +196,9 @@ class Throttling(State):
         with policy.lock:
             accepted = read(self.ok)
             if self._acceptance is None:
-                self._acceptance = Acceptance(policy.config, now, max(0, accepted - policy.config.minimum_calls))
+                self._acceptance = Acceptance(policy.config, now, accepted, self._since)
             self._acceptance.refused(now, accepted)
-            self.calm = None
+            self.alert = True
 
     def fragment(self, kind: CallKind) -> str | None:
         return _GATE if self.policy.config.on_result is None else super().fragment(kind)
@@ -181,8 +208,13 @@ class Throttling(State):
 
     def adapt(self, old: ThrottleConfig, new: ThrottleConfig) -> None:
         with self.policy.lock:
-            if old.window != new.window and self._acceptance is not None:
-                self._acceptance = Acceptance(new, self.policy.clock.monotonic(), read(self.ok))
+            before = self._acceptance
+            if old.window != new.window and before is not None:
+                now, accepted = self.policy.clock.monotonic(), read(self.ok)
+                failed = before.failed(accepted)
+                since = (now - old.window, accepted - (before.asked(accepted) - failed))
+                self._acceptance = Acceptance(new, now, accepted, since)
+                self._acceptance.refused(now, accepted, failed)
 
     def forgettable(self) -> bool:
         return self._acceptance is None
@@ -200,7 +232,7 @@ class Throttling(State):
 
 
 class ThrottleSnapshot(Snapshot):
-    """What an adaptive throttle's snapshot adds: the share of calls it rejects at the moment."""
+    """What an adaptive throttle's snapshot adds: the share of calls it rejects at the moment (of keys: the highest)."""
 
     share: float
 
@@ -216,6 +248,9 @@ class AdaptiveThrottle(Policy[ThrottleConfig]):
 
     def judge(self, error: BaseException) -> Verdict:
         return self.config.classifier.of_error(error)
+
+    def over_keys(self, keyed: Keyed) -> dict[str, Any]:
+        return {"share": max((state.details()["share"] for state in keyed.everyone()), default=0.0)}
 
     def snapshot(self) -> ThrottleSnapshot:
         return cast("ThrottleSnapshot", super().snapshot())

@@ -32,7 +32,8 @@ _TABLE = "must be a table from priority, highest first, to its guaranteed share;
         ({"priorities": {"a": -0.1}}, f"priorities {_TABLE}, or None (all are alike) (got {{'a': -0.1}})"),
         (
             {"priority": 1},
-            "priority must be the name of a priority, or a function of the call's arguments, or None (the highest) (got 1)",
+            "priority must be the name of a priority, or a function of the call's arguments, or None (the highest) "
+            "(got 1)",
         ),
         ({"priority": "vip"}, "priority must be one of priorities, or a function (got 'vip')"),
         ({"on": 5}, "on must be exception classes or predicates on an exception, not 5 (got 5)"),

@@ -260,13 +260,13 @@ class Rank(State):
     def enter(self) -> Permit:
         permit = Permit(self)
         self.place(permit)
-        permit.began = self.limiter.begins()
+        permit.began = self.limiter.may_begin()
         return permit
 
     async def aenter(self) -> Permit:
         permit = Permit(self)
         await self.aplace(permit)
-        permit.began = self.limiter.begins()
+        permit.began = self.limiter.may_begin()
         return permit
 
     def done(self, permit: Permit, result: Any) -> None:
@@ -287,7 +287,7 @@ class Rank(State):
         limiter, inside, permit = self.limiter, self.inside, Permit(self)
         try:
             self.place(permit)
-            permit.began = limiter.begins()
+            permit.began = limiter.may_begin()
             result = fn(*args, **kwargs)
         except Exception as error:
             if permit in inside:
@@ -306,7 +306,7 @@ class Rank(State):
         limiter, inside, permit = self.limiter, self.inside, Permit(self)
         try:
             await self.aplace(permit)
-            permit.began = limiter.begins()
+            permit.began = limiter.may_begin()
             result = await fn(*args, **kwargs)
         except Exception as error:
             if permit in inside:
@@ -354,7 +354,7 @@ class WouldShedRank(State):
             placed = limiter._try(permit)
         if not placed:
             self.policy.would_not_enter()
-        permit.began = limiter.begins()
+        permit.began = limiter.may_begin()
         return permit
 
     def done(self, permit: Permit, result: Any) -> None:

@@ -1,9 +1,9 @@
-"""A bulkhead whose number of places moves. Two calls in seven are measured: enough to learn from, for a part of it."""
+"""A bulkhead whose number of places moves. One call in four is measured, of very short ones hardly any."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from itertools import cycle
+from itertools import cycle, repeat
 from typing import TYPE_CHECKING, Any
 
 from everkeel.errors import BulkheadFullError, RejectedError, ShedError
@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 
 # As in the bulkhead: `entered` is true before the token is taken, and giving it back is an inline C call.
 _PLACE = """\
-entered, began = True, 0.0
+entered = True
+began = 0.0
 try:
     try:
         tokens.pop()
@@ -25,8 +26,8 @@ try:
     if not entered:
         AWAIT limiter.PLACE()
         entered = True
-    if tick(turn):
-        began = clock()
+    if tick(limiter.turn, True):
+        began = limiter.begins()
     INNER
 except Exception as error:
     if entered:
@@ -42,18 +43,22 @@ if began:
 tick(ok)"""
 
 
+_SHORT = 0.0002  # seconds: a call shorter than that would notice being measured
+
+
 class Adaptive(Places):
     """The places, and the control that says how many there are."""
 
-    __slots__ = ("control", "now_at", "turn")
+    __slots__ = ("_skips", "control", "now_at", "short", "turn")
     word = "limiter"
-    parts = ("tokens", "ok", "turn")  # type: ignore[assignment]  # one more than a bulkhead's
     policy: ConcurrencyLimit  # type: ignore[assignment]  # a bulkhead in all that its places ask of it
 
     def __init__(self, policy: ConcurrencyLimit, key: Any = None) -> None:
         self.control = policy.config.control()
         self.now_at = int(self.control.limit)
-        self.turn = cycle((True, False, False, False, True, False, False))  # no period that traffic is likely to have
+        self._skips = cycle((2, 4, 3))  # one in four; without a period that traffic may have as well
+        self.short = False
+        self.turn = repeat(False, 0)  # those that are not measured; the next one after them is
         super().__init__(policy, key)  # type: ignore[arg-type]
 
     def limit(self) -> int:
@@ -62,13 +67,19 @@ class Adaptive(Places):
     # ------------------------------------------------------------------ learning
 
     def begins(self) -> float:
-        """When a call that is to be measured began; 0 for one that is not."""
-        return self.policy.clock.monotonic() if next(self.turn) else 0.0
+        """A call that is to be measured begins now."""
+        self.turn = repeat(False, 199 if self.short else next(self._skips))
+        return self.policy.clock.monotonic()
+
+    def may_begin(self) -> float:
+        """When this call began, if it is to be measured; otherwise 0."""
+        return self.begins() if next(self.turn, True) else 0.0
 
     def sampled(self, began: float) -> None:
         """A call that began then was answered now, and has left already."""
         policy = self.policy
         now = policy.clock.monotonic()
+        self.short = now - began < _SHORT
         with policy.lock:
             limit = self.control.sample(now - began, self.running() + 1, now)
         self._move(limit)
@@ -136,11 +147,11 @@ class Adaptive(Places):
 
     def enter(self) -> Any:
         self.place()
-        return self.begins()
+        return self.may_begin()
 
     async def aenter(self) -> Any:
         await self.aplace()
-        return self.begins()
+        return self.may_begin()
 
     def done(self, permit: Any, result: Any) -> None:
         self._give_back()
@@ -165,7 +176,7 @@ class Adaptive(Places):
             if not entered:
                 self.place()
                 entered = True
-            began = self.begins()
+            began = self.may_begin()
             result = fn(*args, **kwargs)
         except Exception as error:
             if entered:
@@ -191,7 +202,7 @@ class Adaptive(Places):
             if not entered:
                 await self.aplace()
                 entered = True
-            began = self.begins()
+            began = self.may_begin()
             result = await fn(*args, **kwargs)
         except Exception as error:
             if entered:
@@ -214,7 +225,7 @@ class Adaptive(Places):
         return _PLACE
 
     def names(self, kind: CallKind) -> dict[str, object]:
-        return {"tick": next, "clock": self.policy.clock.monotonic}
+        return {"tick": next}
 
     # ------------------------------------------------------------------ live changes, being watched
 
@@ -242,7 +253,7 @@ class WouldShed(State):
         placed = self.state._take()
         if not placed:
             self.policy.would_not_enter()
-        return placed, self.state.begins()
+        return placed, self.state.may_begin()
 
     def done(self, permit: tuple[bool, float], result: Any) -> None:
         self._leave(permit)
