@@ -120,8 +120,8 @@ class Guard:
                 policies.append(value)
             elif isinstance(value, Policy):
                 raise ConfigError("guard", word, f"must be a {word.replace('_', ' ')} policy", repr(value))
-            elif value is not False:
-                policies.append(make(value))
+            elif value is not False or word == "fallback":  # of which False is a value like any other
+                policies.append(_made(word, make, value))
         return policies
 
     @property
@@ -138,17 +138,17 @@ class Guard:
             return cast("F", target)
         return self.guard_function(target)
 
-    def guard_function(self, fn: F, owner: type | None = None) -> F:
+    def guard_function(self, fn: F, owner: type | None = None, name: str = "") -> F:
         """`fn` under its own policies and these, in order; where it has one of a type already, its own wins.
 
-        `owner`: the class whose method it is.
+        `owner`, `name`: the class whose method it is, and what it is called there.
         """
         own = policies_of(fn)
         mine = self._policies(frozenset(policy.type for policy in own))
         policies = sorted([*mine, *own], key=lambda policy: _RANK.get(policy.type, -1))
         weaving = weaving_of(fn)
         bare = cast("F", weaving.fn) if weaving is not None else fn
-        first = () if owner is None else (MethodOnce(bare, owner),)
+        first = () if owner is None else (MethodOnce(bare, owner, name),)
         return guard_with(bare, policies, "guard", before=first)
 
     def call(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
@@ -163,6 +163,13 @@ class Guard:
         return str(self.pipeline)
 
 
+def _made(word: str, make: Callable[[Any], AnyPolicy], value: Any) -> AnyPolicy:
+    try:
+        return make(value)
+    except ConfigError as error:  # its parameter is not what was written here
+        raise ConfigError("guard", word, error.allowed, repr(value)) from None
+
+
 # ------------------------------------------------------------------ classes
 
 
@@ -170,10 +177,12 @@ def _guard_class(cls: type, guard: Guard) -> None:
     for name, member in list(vars(cls).items()):
         if name.startswith("_"):
             continue
-        if isinstance(member, staticmethod | classmethod):
+        if isinstance(member, staticmethod):
             setattr(cls, name, type(member)(guard.guard_function(member.__func__)))
+        elif isinstance(member, classmethod):
+            setattr(cls, name, type(member)(guard.guard_function(member.__func__, cls, name)))
         elif isinstance(member, FunctionType):
-            setattr(cls, name, guard.guard_function(member, owner=cls))
+            setattr(cls, name, guard.guard_function(member, cls, name))
 
 
 _UNLESS_OVERRIDDEN = """\
@@ -186,21 +195,25 @@ else:
 class OnceState(State):
     """Lets a call through bare when it comes from an override that is guarded itself: `super()` guards only once."""
 
-    __slots__ = ("bare", "owner", "policy")
+    __slots__ = ("bare", "name", "owner", "policy")
     word = "method"
     parts = ("bare", "owner")
 
-    def __init__(self, bare: Callable[..., Any], owner: type) -> None:
-        self.bare, self.owner = bare, owner
+    def __init__(self, bare: Callable[..., Any], owner: type, name: str) -> None:
+        self.bare, self.owner, self.name = bare, owner, name
 
-    def overridden(self, instance: object) -> bool:
-        """Has the instance's class another guarded method of this name?"""
-        weaving = weaving_of(getattr(type(instance), self.bare.__name__, None))
-        return (
-            weaving is not None
-            and weaving.fn is not self.bare
-            and any(isinstance(policy, MethodOnce) for policy in weaving.policies)
-        )
+    def overridden(self, first: object) -> bool:
+        """Is there a guarded method of this name between the class of the instance (or this class) and the owner?
+
+        Looked for along the whole way: the class itself may override an override without being guarded.
+        """
+        for cls in (first if isinstance(first, type) else type(first)).__mro__:
+            if cls is self.owner:
+                return False
+            weaving = weaving_of(cls.__dict__.get(self.name))
+            if weaving is not None and any(isinstance(policy, MethodOnce) for policy in weaving.policies):
+                return True
+        return False
 
     def _chosen(self, fn: Callable[..., Any], args: tuple[Any, ...]) -> Callable[..., Any]:
         return self.bare if args and self.overridden(args[0]) else fn
@@ -215,8 +228,12 @@ class OnceState(State):
         return (yield from self._chosen(fn, args)(*args, **kwargs))
 
     async def astream(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> AsyncGenerator[Any, Any]:
-        async for item in self._chosen(fn, args)(*args, **kwargs):
-            yield item
+        items = self._chosen(fn, args)(*args, **kwargs)
+        try:
+            async for item in items:
+                yield item
+        finally:
+            await items.aclose()
 
     def fragment(self, kind: CallKind) -> str | None:
         return _UNLESS_OVERRIDDEN
@@ -227,8 +244,8 @@ class MethodOnce:
 
     __slots__ = ("_layers",)
 
-    def __init__(self, bare: Callable[..., Any], owner: type) -> None:
-        self._layers = (OnceState(bare, owner),)
+    def __init__(self, bare: Callable[..., Any], owner: type, name: str) -> None:
+        self._layers = (OnceState(bare, owner, name),)
 
     def layers(self) -> tuple[State, ...]:
         return self._layers

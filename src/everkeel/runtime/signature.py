@@ -34,7 +34,7 @@ class Signature(NamedTuple):
     names: frozenset[str]
     """Names that generated code must leave alone."""
     first: str
-    """The first parameter: `self`, in a method."""
+    """The first positional argument, as an expression: `self`, in a method; None where there is none."""
     plain: tuple[str, ...] = ()
     """The parameters that hold one argument each."""
     star: str | None = None
@@ -98,5 +98,9 @@ def signature_of(fn: Callable[..., Any]) -> Signature:
             followed_by = listed[position + 1].kind if position + 1 < len(listed) else None
             if kind is parameter.POSITIONAL_ONLY and followed_by is not parameter.POSITIONAL_ONLY:
                 parameters.append("/")
-    first = listed[0].name if listed else "None"
+    first = "None"
+    if listed and listed[0].kind is inspect.Parameter.VAR_POSITIONAL:
+        first = f"({star} or (None,))[0]"
+    elif listed and listed[0].kind in (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD):
+        first = listed[0].name
     return Signature(", ".join(parameters), ", ".join(arguments), frozenset(names), first, tuple(plain), star, stars)
