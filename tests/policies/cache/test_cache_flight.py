@@ -30,11 +30,11 @@ async def auntil(condition: Callable[[], bool]) -> None:
 
 def waiting(policy) -> int:
     """How many wait for a load, the one whose call it is included in a coroutine."""
-    return sum(len(flight.waiters) for flight in list(policy.shelf.flights.values()))
+    return sum(len(flight.waiters) for flight in list(policy.shelf.flights.under_way.values()))
 
 
 def nothing_left(policy) -> None:
-    assert policy.shelf.flights == {}
+    assert policy.shelf.flights.under_way == {}
     assert LEADING.get() == ()
 
 
@@ -513,7 +513,7 @@ def test_a_load_on_a_loop_that_was_closed_is_not_waited_for(clock):
     loop.run_forever()
     loop.call_soon(loop.stop)
     loop.run_forever()
-    (flight,) = policy.shelf.flights.values()
+    (flight,) = policy.shelf.flights.under_way.values()
     loop._ready.clear()
     loop.close()
     assert now() == "answer"
@@ -573,12 +573,34 @@ def test_what_is_forgotten_while_it_loads_is_not_kept(awaited, clock):
     nothing_left(policy)
 
 
+def test_a_load_that_was_forgotten_leaves_the_answer_of_a_later_one_alone(awaited, clock):
+    policy, lengths = cache(60, "c", key=lambda: "one"), iter([10, 1])
+
+    async def load() -> float:
+        length = next(lengths)
+        await asyncio.sleep(length)
+        return length
+
+    call = awaited.guarded(policy, load)
+
+    async def main() -> None:
+        old = asyncio.create_task(call())
+        await asyncio.sleep(0.5)
+        policy.clear()
+        assert await call() == 1
+        assert await old == 10
+        assert await call() == 1
+
+    clock.run(main)
+    nothing_left(policy)
+
+
 def test_what_is_forgotten_at_the_moment_it_is_stored_is_not_kept(clock):
     policy = cache(60, "c", key=lambda x: x)
-    keep = policy.shelf._store.set
+    keep = policy.shelf._memory.set
 
     class Store:
-        get, delete, clear = policy.shelf._store.get, policy.shelf._store.delete, policy.shelf._store.clear
+        get, delete, clear = policy.shelf._memory.get, policy.shelf._memory.delete, policy.shelf._memory.clear
 
         def set(self, key, entry, /):
             other.invalidate_key(key)

@@ -620,6 +620,9 @@ class Drawer:
         self.log.append("clear")
         self.entries.clear()
 
+    def __len__(self):
+        return 0  # an empty store is a store
+
 
 def test_answers_can_be_kept_in_a_store_of_ones_own(guarded):
     drawer = Drawer()

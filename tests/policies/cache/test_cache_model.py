@@ -127,7 +127,7 @@ class CacheMachine(RuleBasedStateMachine):
         if hasattr(self, "policy"):
             assert self.policy.snapshot()["size"] == len(self.model.kept)
             assert self.loads == self.model.loads
-            assert not self.policy.shelf.flights
+            assert not self.policy.shelf.flights.under_way
 
     def teardown(self) -> None:
         if hasattr(self, "policy"):

@@ -4,7 +4,8 @@
 - `core`: what is kept, for how long, and what a lookup decides
 - `store`: where entries are
 - `keys`: which calls are the same
-- `flight`: one load, and those who wait for it
+- `flight`: the loads under way, and those who wait for them
 - `state`: the drivers
+- `shadow`: the one that only watches
 - `policy`: what the user holds
 """

@@ -27,15 +27,15 @@ from everkeel.policies.cache.core import (
     pause_after_error,
     serves_after_error,
 )
-from everkeel.policies.cache.flight import LEADING, Flight, Waiter, leads
+from everkeel.policies.cache.flight import LEADING, Flight, Flights, Waiter, abandon
 from everkeel.policies.cache.keys import Keys, expression
-from everkeel.policies.cache.store import MemoryStore, Store
+from everkeel.policies.cache.shadow import WouldHit
+from everkeel.policies.cache.store import CarefulStore, MemoryStore, Store
 from everkeel.runtime.cancellation import CURRENT
 from everkeel.runtime.deadline import AMBIENT, remaining
 from everkeel.runtime.outcome import FAILURE
-from everkeel.runtime.state import CallKind, Shadow, State
+from everkeel.runtime.state import CallKind, State
 from everkeel.runtime.tally import read, tally
-from everkeel.runtime.trouble import report
 from everkeel.runtime.waiting import TaskWaiter, ThreadWaiter
 from everkeel.runtime.workers import Job, start
 
@@ -69,76 +69,43 @@ else:
 class Shelf(State):
     """What the calls of one cache share: the entries, and the loads under way."""
 
-    __slots__ = ("_keys", "_refreshers", "_stamped", "_store", "flights", "found", "ok", "policy", "uses")
+    __slots__ = ("_keys", "_memory", "_refreshers", "_stamped", "flights", "found", "ok", "policy", "store", "uses")
     word = "cache"
     parts = ("found", "uses")
     policy: Cache
 
     def __init__(self, policy: Cache, store: Store | None) -> None:
         self.policy, self.ok = policy, tally()
-        self._store: Store = MemoryStore(policy.config.max_size) if store is None else store
-        self.found = self._store.entries.get if isinstance(self._store, MemoryStore) else None
+        self._memory: MemoryStore | None = None
+        if store is None:
+            store = self._memory = MemoryStore(policy.config.max_size)
+        self.store = CarefulStore(policy, store)
+        self.found = None if self._memory is None else self._memory.entries.get
         self.uses = count()  # numbers every use of an entry, and every entry when it is stored
         self._stamped = tally()  # how many of those were not hits
         self._keys = Keys(policy.config.key)
-        self.flights: dict[Hashable, Flight] = {}
+        self.flights = Flights(policy)
         self._refreshers = 0
 
-    # ------------------------------------------------------------------ the store, which may be the user's
-
-    def _get(self, key: Hashable) -> Entry | None:
-        try:
-            return self._store.get(key)
-        except Exception as error:
-            self._store_failed(error)
-            return None
-
-    def _keep(self, key: Hashable, flight: Flight | None, entry: Entry | None) -> None:
-        if entry is None or (flight is not None and not flight.keep):
-            return
-        entry.used = self._stamp()
-        try:
-            self._store.set(key, entry)
-        except Exception as error:
-            self._store_failed(error)
-
-    def _delete(self, key: Hashable) -> bool:
-        try:
-            return self._store.delete(key)
-        except Exception as error:
-            self._store_failed(error)
-            return False
-
-    def _store_failed(self, error: Exception) -> None:
-        self.policy.counts.tick("store_errors")
-        report(f"the store of {self.policy.label} raised", error)
-
-    def _stamp(self) -> int:
-        next(self._stamped)
-        return next(self.uses)
+    # ------------------------------------------------------------------ forgetting
 
     def invalidate(self, key: Hashable) -> bool:
         """Forget a key, and what a load under way will answer for it."""
-        with self.policy.lock:
-            flight = self.flights.pop(key, None)
-            if flight is not None:
-                flight.keep = False
-        return self._delete(key) or flight is not None
+        loading = self.flights.forget(key)
+        return self.store.delete(key) or loading
 
     def clear(self) -> None:
         """Forget every key."""
-        with self.policy.lock:
-            for flight in self.flights.values():
-                flight.keep = False
-            self.flights.clear()
-        try:
-            self._store.clear()
-        except Exception as error:
-            self._store_failed(error)
+        self.flights.forget_all()
+        self.store.clear()
 
     def key_of(self, fn: Fn, args: Args, kwargs: Kwargs) -> Hashable:
         """The key of a call."""
         return self._keys.of(self.policy, fn, args, kwargs)
+
+    def _stamp(self) -> int:
+        next(self._stamped)
+        return next(self.uses)
 
     # ------------------------------------------------------------------ serving
 
@@ -168,65 +135,17 @@ class Shelf(State):
 
             policy.emit(CacheMissed(policy=policy.name, policy_type=policy.type, key=key))
 
-    # ------------------------------------------------------------------ boarding a load, leaving it, landing it
-
-    def _board(self, key: Hashable, waiter: Waiter) -> Flight | None:
-        """The load to wait for; one whose `leader` is this waiter is its own to make. None: load without the others."""
-        if not self.policy.config.single_flight:
-            return None
-        stranded: set[Waiter] = set()
-        with self.policy.lock:
-            flight = self.flights.get(key)
-            if flight is not None and flight.lost():
-                stranded, flight = flight.waiters, None
-            if flight is None:
-                flight = self.flights[key] = Flight(key, waiter)
-            elif leads(flight) or (isinstance(waiter, ThreadWaiter) and flight.thread == threading.get_ident()):
-                return None  # it would wait for itself, or block the event loop that the load needs
-            else:
-                flight.waiters.add(waiter)
-        for other in stranded:
-            other.grant()  # they look again, and find this one
-        return flight
-
-    def _leave(self, flight: Flight, waiter: Waiter) -> bool:
-        """This one waits no longer; answers whether the load has nobody left who wants it."""
-        with self.policy.lock:
-            flight.waiters.discard(waiter)
-            if flight.over or flight.waiters or flight.background or flight.task is None:
-                return False
-            if self.flights.get(flight.key) is flight:
-                del self.flights[flight.key]  # whoever comes now begins anew
-            return True
-
-    def _land(
-        self, flight: Flight | None, *, answered: bool, value: Any = None, error: BaseException | None = None
-    ) -> None:
-        """The load is over: tell everybody who waits. Those who get no answer look again, and one of them is next."""
-        if flight is None:
-            return
-        with self.policy.lock:
-            flight.over, flight.answered, flight.value, flight.error = True, answered, value, error
-            if self.flights.get(flight.key) is flight:
-                del self.flights[flight.key]
-            waiters, flight.waiters = flight.waiters, set()
-            forgotten = not flight.keep
-        if forgotten and answered:
-            self._delete(flight.key)  # invalidated just before it was stored
-        for waiter in waiters:
-            waiter.grant()
+    # ------------------------------------------------------------------ how a load ended
 
     def _landed_already(self, flight: Flight) -> Entry | None:
         """An answer that another load stored between this one's lookup and its boarding."""
-        entry = self._get(flight.key)
+        entry = self.store.get(flight.key)
         if entry is None or look(self.policy.config, entry, self.policy.clock.monotonic()) is not HIT:
             return None
-        self._land(flight, answered=entry.error is None, value=entry.value)
+        self.flights.land(flight, answered=entry.error is None, value=entry.value)
         return entry
 
-    # ------------------------------------------------------------------ how a load ended
-
-    def _loaded(self, key: Hashable, flight: Flight | None, value: Any) -> Any:
+    def loaded(self, key: Hashable, flight: Flight | None, value: Any) -> Any:
         """Keep the answer, and hand it to all who wait; answers what the caller gets."""
         rules, clock = self.policy.config, self.policy.clock
         if rules.classifier.of_result(value) is FAILURE:
@@ -239,8 +158,10 @@ class Shelf(State):
         else:
             chance = 0.0 if rules.jitter is None else clock.random()
             self._keep(key, flight, kept(rules, value, clock.monotonic(), chance))
-            next(self.ok)
-        self._land(flight, answered=True, value=value)
+            if flight is None or not flight.background:
+                next(self.ok)
+        if flight is not None:
+            self.flights.land(flight, answered=True, value=value)
         return value
 
     def _failed(self, key: Hashable, flight: Flight | None, error: BaseException) -> Entry | None:
@@ -255,15 +176,23 @@ class Shelf(State):
                     self._keep(key, flight, kept_failure(rules, None, error, self.policy.clock.monotonic()))
             else:
                 self.policy.counts.tick("ignored")
-        if stale is None:
-            self._land(flight, answered=False, error=error)
-        else:
-            self._land(flight, answered=True, value=stale.value)
+        if flight is not None and stale is None:
+            self.flights.land(flight, answered=False, error=error)
+        elif flight is not None and stale is not None:
+            self.flights.land(flight, answered=True, value=stale.value)
         return stale
+
+    def _keep(self, key: Hashable, flight: Flight | None, entry: Entry | None) -> None:
+        if entry is None or (flight is not None and not flight.keep):
+            return
+        entry.used = self._stamp()
+        self.store.set(key, entry)
+        if flight is not None and not flight.keep:
+            self.store.delete(key)  # it was forgotten just before it was stored
 
     def _in_place_of(self, key: Hashable, error: Exception | None) -> Entry | None:
         rules, now = self.policy.config, self.policy.clock.monotonic()
-        entry = self._get(key)
+        entry = self.store.get(key)
         if entry is None or not serves_after_error(rules, entry, now):
             return None
         entry.quiet_until = now + pause_after_error(rules)
@@ -278,20 +207,20 @@ class Shelf(State):
         """What is there for a key, or what the call answers."""
         policy = self.policy
         while True:
-            entry = self._get(key)
+            entry = self.store.get(key)
             step = look(policy.config, entry, policy.clock.monotonic())
             if entry is not None and step is not MISS:
                 if step is AHEAD or step is STALE:
                     self._refresh_in_thread(key, fn, args, kwargs)
                 return self._serve(key, entry, step)
             waiter = ThreadWaiter()
-            flight = self._board(key, waiter)
+            flight = self.flights.board(key, waiter) if policy.config.single_flight else None
             if flight is None or flight.leader is waiter:
                 return self._load(key, flight, fn, args, kwargs)
             try:
                 waiter.wait(policy.clock, self._patience())
             finally:
-                self._leave(flight, waiter)
+                self.flights.leave(flight, waiter)
             if flight.answered:
                 return self._shared(flight)
             self._check_patience(waiter)
@@ -320,34 +249,40 @@ class Shelf(State):
             if stale is None or not isinstance(error, Exception):
                 raise
             return self._serve(key, stale, QUIET, error)
-        return self._loaded(key, flight, value)
+        return self.loaded(key, flight, value)
 
     def _refresh_in_thread(self, key: Hashable, fn: Fn, args: Args, kwargs: Kwargs) -> None:
-        flight = self._begin_refresh(key, _MOST_REFRESHERS)
+        with self.policy.lock:
+            if self._refreshers >= _MOST_REFRESHERS:
+                return
+            self._refreshers += 1
+        flight = self._begin_refresh(key)
         if flight is None:
+            self._refresher_is_free()
             return
         flight.thread = 0  # not known yet; in any case not this one
-
-        def refresh() -> None:
-            flight.thread = threading.get_ident()
-            _leave_the_caller_behind(flight)
-            try:
-                value = fn(*args, **kwargs)
-                self._refuse_what_is_used_up(value)
-            except BaseException as error:
-                self._refresh_failed(key, flight, error)
-            else:
-                self._loaded(key, flight, value)
-            finally:
-                with self.policy.lock:
-                    self._refreshers -= 1
-
         try:
-            start(Job(refresh, (), {}))
+            start(Job(self._refresh, (flight, fn, args, kwargs), {}))
         except RuntimeError as error:  # no thread to be had: what is there is still good
-            with self.policy.lock:
-                self._refreshers -= 1
+            self._refresher_is_free()
             self._refresh_failed(key, flight, error)
+
+    def _refresh(self, flight: Flight, fn: Fn, args: Args, kwargs: Kwargs) -> None:
+        flight.thread = threading.get_ident()
+        _leave_the_caller_behind(flight)
+        try:
+            value = fn(*args, **kwargs)
+            self._refuse_what_is_used_up(value)
+        except BaseException as error:
+            self._refresh_failed(flight.key, flight, error)
+        else:
+            self.loaded(flight.key, flight, value)
+        finally:
+            self._refresher_is_free()
+
+    def _refresher_is_free(self) -> None:
+        with self.policy.lock:
+            self._refreshers -= 1
 
     # ------------------------------------------------------------------ async
 
@@ -357,7 +292,7 @@ class Shelf(State):
     async def aanswer(self, key: Hashable, fn: Fn, /, *args: Any, **kwargs: Any) -> Any:
         policy = self.policy
         while True:
-            entry = self._get(key)
+            entry = self.store.get(key)
             step = look(policy.config, entry, policy.clock.monotonic())
             if entry is not None and step is not MISS:
                 if step is AHEAD or step is STALE:
@@ -367,7 +302,7 @@ class Shelf(State):
 
             loop = get_running_loop()
             waiter = TaskWaiter(policy.clock, loop)
-            flight = self._board(key, waiter)
+            flight = self.flights.board(key, waiter) if policy.config.single_flight else None
             if flight is None:
                 return await self._load_alone(key, fn, args, kwargs)
             leading = flight.leader is waiter
@@ -381,11 +316,11 @@ class Shelf(State):
                 # The call is the leader's own: as without a cache, what is inside it heeds its deadline.
                 await waiter.wait(policy.clock, None if leading else self._patience())
             except BaseException as error:
-                if self._leave(flight, waiter):
-                    await _abandon(flight, error)
+                if self.flights.leave(flight, waiter):
+                    await abandon(flight, error)
                 raise
-            if self._leave(flight, waiter):
-                await _abandon(flight, None)
+            if self.flights.leave(flight, waiter):
+                await abandon(flight, None)
             if leading and flight.error is not None:
                 try:
                     raise flight.error
@@ -405,7 +340,7 @@ class Shelf(State):
             if stale is None or not isinstance(error, Exception):
                 raise
             return self._serve(key, stale, QUIET, error)
-        return self._loaded(key, None, value)
+        return self.loaded(key, None, value)
 
     def _take_off(
         self,
@@ -418,7 +353,7 @@ class Shelf(State):
         flight.loop = loop
         flight.task = loop.create_task(self._fly(flight, fn, args, kwargs))
         # A task that is cancelled before its first step never gets to say how it ended.
-        flight.task.add_done_callback(lambda _: None if flight.over else self._land(flight, answered=False))
+        flight.task.add_done_callback(lambda _: None if flight.over else self.flights.land(flight, answered=False))
 
     async def _fly(self, flight: Flight, fn: Fn, args: Args, kwargs: Kwargs) -> None:
         key = flight.key
@@ -439,10 +374,10 @@ class Shelf(State):
             if not isinstance(error, Exception):
                 raise
         else:
-            self._loaded(key, flight, value)
+            self.loaded(key, flight, value)
 
     def _refresh_in_task(self, key: Hashable, fn: Fn, args: Args, kwargs: Kwargs) -> None:
-        flight = self._begin_refresh(key, None)
+        flight = self._begin_refresh(key)
         if flight is not None:
             from asyncio import get_running_loop
 
@@ -450,15 +385,10 @@ class Shelf(State):
 
     # ------------------------------------------------------------------ what both do
 
-    def _begin_refresh(self, key: Hashable, most: int | None) -> Flight | None:
-        with self.policy.lock:
-            under_way = self.flights.get(key)
-            if (under_way is not None and not under_way.lost()) or (most is not None and self._refreshers >= most):
-                return None
-            if most is not None:
-                self._refreshers += 1
-            flight = self.flights[key] = Flight(key, None)
-        self.policy.counts.tick("refreshed")
+    def _begin_refresh(self, key: Hashable) -> Flight | None:
+        flight = self.flights.begin(key)
+        if flight is not None:
+            self.policy.counts.tick("refreshed")
         return flight
 
     def _refresh_failed(self, key: Hashable, flight: Flight, error: BaseException) -> None:
@@ -510,14 +440,14 @@ class Shelf(State):
     def adapt(self, old: CacheConfig, new: CacheConfig) -> None:
         if old.key is not new.key:
             self._keys = Keys(new.key)
-        if isinstance(self._store, MemoryStore):
-            self._store.resize(new.max_size)
+        if self._memory is not None:
+            self._memory.resize(new.max_size)
 
     def after_fork(self) -> None:
-        self.flights.clear()
+        self.flights = Flights(self.policy)
         self._refreshers = 0
-        if isinstance(self._store, MemoryStore):
-            self._store.after_fork()
+        if self._memory is not None:
+            self._memory.after_fork()
 
     def hits(self) -> int:
         """How often a fresh answer was there."""
@@ -529,7 +459,7 @@ class Shelf(State):
         return self.hits() + read(self.ok) + counts["stale"] + counts["coalesced"]
 
     def details(self) -> dict[str, Any]:
-        counts, store = self.policy.counts, self._store
+        counts, memory = self.policy.counts, self._memory
         return {
             "hits": self.hits(),
             "misses": counts["misses"],
@@ -538,9 +468,9 @@ class Shelf(State):
             "refreshed": counts["refreshed"],
             "refresh_failed": counts["refresh_failed"],
             "store_errors": counts["store_errors"],
-            "loading": len(self.flights),
-            "evicted": store.evicted if isinstance(store, MemoryStore) else 0,
-            "size": len(store) if isinstance(store, MemoryStore) else None,
+            "loading": len(self.flights.under_way),
+            "evicted": 0 if memory is None else memory.evicted,
+            "size": None if memory is None else len(memory),
             "max_size": self.policy.config.max_size,
         }
 
@@ -550,83 +480,3 @@ def _leave_the_caller_behind(flight: Flight) -> None:
     AMBIENT.set(None)
     CURRENT.set(None)
     LEADING.set((flight,))
-
-
-async def _abandon(flight: Flight, error: BaseException | None) -> None:
-    """Nobody wants this load any more: cancel it and, where it is ours to see, wait until it has ended."""
-    task, loop = flight.task, flight.loop
-    if task is None or loop is None or loop.is_closed():
-        return
-    if flight.thread != threading.get_ident():
-        loop.call_soon_threadsafe(task.cancel)
-        return
-    from asyncio import CancelledError, wait
-
-    task.cancel()
-    if error is None or isinstance(error, CancelledError):  # not while a coroutine is closed: that may not await
-        await wait([task])
-
-
-class WouldHit(Shadow):
-    """Makes every call, keeps what it answers, and counts and compares what would have been served."""
-
-    __slots__ = ()
-    state: Shelf
-    policy: Cache
-
-    def call(self, fn: Fn, /, *args: Any, **kwargs: Any) -> Any:
-        key, entry = self._look(fn, args, kwargs)
-        try:
-            value = fn(*args, **kwargs)
-        except Exception as error:
-            self._raised(error)
-            raise
-        self._returned(key, entry, value)
-        return value
-
-    async def acall(self, fn: Fn, /, *args: Any, **kwargs: Any) -> Any:
-        key, entry = self._look(fn, args, kwargs)
-        try:
-            value = await fn(*args, **kwargs)
-        except Exception as error:
-            self._raised(error)
-            raise
-        self._returned(key, entry, value)
-        return value
-
-    def fragment(self, kind: CallKind) -> str | None:
-        return None
-
-    def _look(self, fn: Fn, args: Args, kwargs: Kwargs) -> tuple[Hashable, Entry | None]:
-        """The key, and what would have been served. No key: the arguments would have been refused."""
-        try:
-            key = self.state.key_of(fn, args, kwargs)
-        except Exception as error:
-            self.policy.would("refuse", error)
-            return None, None
-        entry = self.state._get(key)
-        if look(self.policy.config, entry, self.policy.clock.monotonic()) is MISS:
-            return (key,), None
-        self.policy.would("hit")
-        return (key,), entry
-
-    def _raised(self, error: Exception) -> None:
-        failure = self.policy.config.classifier.of_error(error) is FAILURE
-        self.policy.counts.tick("failure" if failure else "ignored")
-
-    def _returned(self, key: Any, entry: Entry | None, value: Any) -> None:
-        if entry is not None:
-            next(self.state.ok)
-            if entry.error is not None or _differ(entry.value, value):
-                self.policy.would("differ")
-        elif key is None or isawaitable(value) or isinstance(value, GeneratorType | AsyncGeneratorType):
-            next(self.state.ok)
-        else:
-            self.state._loaded(key[0], None, value)
-
-
-def _differ(one: object, other: object) -> bool:
-    try:
-        return not (one is other or one == other)
-    except Exception:
-        return False  # things that cannot be compared are not evidence

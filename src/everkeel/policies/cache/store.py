@@ -6,9 +6,13 @@ import threading
 from collections import OrderedDict
 from collections.abc import Hashable, Iterator
 from itertools import islice
-from typing import Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from everkeel.policies.cache.core import Entry
+from everkeel.runtime.trouble import report
+
+if TYPE_CHECKING:
+    from everkeel.policies.cache.policy import Cache
 
 _LOOKS = 16  # how many of those that were queued first are looked at to find the one to drop
 
@@ -103,3 +107,46 @@ class MemoryStore:
 
     def __len__(self) -> int:
         return len(self.entries)
+
+
+class CarefulStore:
+    """A store as a cache uses it: one that raises is reported and counted, and harms no call."""
+
+    __slots__ = ("_policy", "store")
+
+    def __init__(self, policy: Cache, store: Store) -> None:
+        self._policy, self.store = policy, store
+
+    def get(self, key: Hashable) -> Entry | None:
+        """The entry of a key."""
+        try:
+            return self.store.get(key)
+        except Exception as error:
+            self._failed(error)
+            return None
+
+    def set(self, key: Hashable, entry: Entry) -> None:
+        """Keep an entry."""
+        try:
+            self.store.set(key, entry)
+        except Exception as error:
+            self._failed(error)
+
+    def delete(self, key: Hashable) -> bool:
+        """Forget a key; answers whether it was there."""
+        try:
+            return self.store.delete(key)
+        except Exception as error:
+            self._failed(error)
+            return False
+
+    def clear(self) -> None:
+        """Forget every key."""
+        try:
+            self.store.clear()
+        except Exception as error:
+            self._failed(error)
+
+    def _failed(self, error: Exception) -> None:
+        self._policy.counts.tick("store_errors")
+        report(f"the store of {self._policy.label} raised", error)
