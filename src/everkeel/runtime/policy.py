@@ -225,7 +225,8 @@ class Policy(Generic[C]):
             self._layers = ()
             return
         core = self.state if mode == "enforce" else self._shadow()
-        self._layers = (self._tap, core) if self._endings_are_heard() else (core,)
+        layers = (self._tap, core) if self._endings_are_heard() else (core,)
+        self._layers = layers if _traced is None else _traced(self, layers)
 
     def _shadow(self) -> State:
         """The state that only watches; the same one as long as the state is, so that its woven name is too."""
@@ -438,6 +439,18 @@ def refuse_coroutine(owner: str, result: CoroutineType[Any, Any, Any]) -> NoRetu
     """A coroutine that nobody guards is the bug that hides best: a sync call must not hand one out."""
     result.close()
     raise TypeError(f"{owner}: call() got a coroutine function, which it cannot guard; use acall()")
+
+
+Traced: TypeAlias = Callable[[AnyPolicy, tuple[State, ...]], tuple[State, ...]]
+_traced: Traced | None = None
+
+
+def trace_with(traced: Traced | None) -> None:
+    """Let `traced(policy, layers)` add to the layers of every policy; None ends it, and nothing of it is left."""
+    global _traced
+    with _changing:
+        _traced = traced
+        _refresh_everyone()
 
 
 def _refresh_everyone() -> None:

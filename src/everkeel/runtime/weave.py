@@ -74,6 +74,10 @@ class Rest:
         """Something changed: what was made of the layers before is out of date, though they are the same ones."""
         self._made = None
 
+    def inside(self) -> Sequence[State]:
+        """The layers it has yet to pass through."""
+        return self._layers
+
     def is_like(self, other: object) -> bool:
         """Does the other one stand for the same function in the same layers?"""
         if not isinstance(other, Rest) or self.fn is not other.fn or len(self._layers) != len(other._layers):

@@ -9,13 +9,15 @@ from typing import TYPE_CHECKING as _TYPE_CHECKING
 if _TYPE_CHECKING:
     from everkeel.telemetry.logs import EventLog as EventLog
     from everkeel.telemetry.logs import log_events as log_events
+    from everkeel.telemetry.opentelemetry import EverkeelInstrumentor as EverkeelInstrumentor
     from everkeel.telemetry.prometheus import PolicyCollector as PolicyCollector
     from everkeel.telemetry.prometheus import metrics_app as metrics_app
 
-__all__ = ["EventLog", "PolicyCollector", "log_events", "metrics_app"]
+__all__ = ["EventLog", "EverkeelInstrumentor", "PolicyCollector", "log_events", "metrics_app"]
 
 _HOMES = {
     "logs": ("EventLog", "log_events"),
+    "opentelemetry": ("EverkeelInstrumentor",),
     "prometheus": ("PolicyCollector", "metrics_app"),
 }
 

@@ -8,9 +8,7 @@ again in fields of the record whose names begin with `everkeel_`: plain values t
 from __future__ import annotations
 
 import logging
-import re
 import threading
-from dataclasses import fields
 from typing import TypeAlias
 
 from everkeel import events
@@ -18,9 +16,9 @@ from everkeel.errors import ConfigError
 from everkeel.runtime.clock import DEFAULT, Clock
 from everkeel.runtime.events import Subscription, subscribe
 from everkeel.runtime.settings import label
+from everkeel.telemetry.fields import event_name, plain, values_of
 
 _PREFIX = "everkeel_"
-_LEFT_OUT = {"policy", "policy_type", "result", "key"}
 _SECONDS = {"delay", "late_by", "seconds"}
 Identity: TypeAlias = tuple[type[events.Event], str, str | None]
 
@@ -107,11 +105,11 @@ class EventLog:
             level = logging.INFO
         logger = self._logger(event.policy_type)
         if logger.isEnabledFor(level):
-            values = {field.name: getattr(event, field.name) for field in fields(event) if field.name not in _LEFT_OUT}
+            values = values_of(event)
             message = text.format_map({name: _shown(name, value) for name, value in values.items()})
             extra = _identity(event.policy_type, event.policy, type(event))
             for name, value in values.items():
-                extra |= _plain(name, value)
+                extra |= _fields(name, value)
             logger.log(level, "%s: %s", label(event.policy_type, event.policy), message, extra=extra)
 
     # ------------------------------------------------------------------ floods
@@ -153,7 +151,7 @@ class EventLog:
             because = ""
             if flood.last is not None:
                 because = f": {_shown('error', flood.last)}"
-                extra |= _plain("error", flood.last)
+                extra |= _fields("error", flood.last)
             logger.log(level, "%s %s %s%s", label(policy_type, policy), verb, calls, because, extra=extra)
 
     def _logger(self, policy_type: str) -> logging.Logger:
@@ -194,21 +192,13 @@ def log_events(*, logger: str = "everkeel", summary_every: float = 10.0, clock: 
 
 
 def _identity(policy_type: str, policy: str | None, kind: type[events.Event]) -> dict[str, object]:
-    event = re.sub(r"(?<!^)(?=[A-Z])", "_", kind.__name__).lower()
-    return {f"{_PREFIX}event": event, f"{_PREFIX}policy": policy, f"{_PREFIX}policy_type": policy_type}
+    named = {"event": event_name(kind), "policy": policy, "policy_type": policy_type}
+    return {f"{_PREFIX}{name}": value for name, value in named.items()}
 
 
-def _plain(name: str, value: object) -> dict[str, object]:
-    """The fields of a record for one field of an event: values that JSON takes."""
-    if isinstance(value, BaseException):
-        kind = type(value)
-        named = kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
-        return {f"{_PREFIX}{name}": named, f"{_PREFIX}{name}_message": str(value)}
-    if name == "changes" and isinstance(value, dict):
-        return {f"{_PREFIX}changes": {setting: [repr(old), repr(new)] for setting, (old, new) in value.items()}}
-    if isinstance(value, tuple):
-        return {f"{_PREFIX}{name}": [str(one) for one in value]}
-    return {f"{_PREFIX}{name}": value if isinstance(value, str | int | float | None) else str(value)}
+def _fields(name: str, value: object) -> dict[str, object]:
+    """The fields of a record for one field of an event."""
+    return {f"{_PREFIX}{key}": one for key, one in plain(name, value).items()}
 
 
 def _shown(name: str, value: object) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 
 from everkeel.policies.chaos import permission
-from everkeel.runtime import events, settings, switch
+from everkeel.runtime import events, policy, settings, switch
 from everkeel.runtime.policy import override_with
 from everkeel.runtime.registry import Registry, registry
 
@@ -25,7 +25,7 @@ def fresh_everkeel() -> Generator[Registry]:
     ['docs.fresh']
     """
     on, overrides, heard = switch.on, settings.overrides, events.everywhere
-    chaotic = permission.on
+    chaotic, traced = permission.on, policy._traced
     try:
         with registry.fresh():
             yield registry
@@ -33,6 +33,8 @@ def fresh_everkeel() -> Generator[Registry]:
         for subscription in events.everywhere:
             if subscription not in heard:
                 subscription.cancel()
+        if policy._traced is not traced:
+            policy.trace_with(traced)
         if settings.overrides is not overrides:
             override_with(overrides)
         if switch.on != on:

@@ -11,6 +11,7 @@ from everkeel.policies.retry.nesting import BLOCK
 from everkeel.runtime.block import Entry
 from everkeel.runtime.deadline import AMBIENT, Deadline
 from everkeel.runtime.outcome import Verdict
+from everkeel.runtime.state import State
 
 if TYPE_CHECKING:
     from everkeel.policies.retry.policy import Retry
@@ -23,7 +24,7 @@ T = TypeVar("T")
 class BlockAttempt:
     """One try of a retried block. Report what it produced with `result`, where `on_result` should judge it."""
 
-    __slots__ = ("_alarm", "_around", "_block", "_entered", "_reported", "_value", "number")
+    __slots__ = ("_alarm", "_around", "_block", "_entered", "_inside", "_reported", "_value", "number")
 
     def __init__(self, block: AttemptBlocks, number: int) -> None:
         self._block = block
@@ -34,6 +35,7 @@ class BlockAttempt:
         self._value: Any = None
         self._alarm: Alarm | None = None
         self._around: str | None = None
+        self._inside: Entry | None = None
 
     def result(self, value: T) -> T:
         """Report what the guarded work returned; hands it back."""
@@ -44,11 +46,16 @@ class BlockAttempt:
         self._entered = True
         self._around = BLOCK.get()
         BLOCK.set(self._block.name)
+        self._inside = self._block.inside()
         self._alarm = self._block.alarm()
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> bool:
         BLOCK.set(self._around)
+        if self._inside is not None:
+            if self._reported:
+                self._inside.result(self._value)
+            self._inside.__exit__(kind, error, traceback)
         if self._alarm is not None and self._alarm.off(error):
             return self._block.expired(error)
         return self._block.ended(error, self._reported, self._value)
@@ -63,7 +70,7 @@ class BlockAttempt:
 class AttemptBlocks:
     """The tries of one retried block; iterate over it once, with `for` or `async for`."""
 
-    __slots__ = ("_async", "_done", "_entry", "_limit", "_passes", "_run", "_started", "_state", "_whole")
+    __slots__ = ("_async", "_done", "_entry", "_inner", "_limit", "_passes", "_run", "_started", "_state", "_whole")
 
     def __init__(self, policy: Retry) -> None:
         state = policy.state
@@ -72,6 +79,7 @@ class AttemptBlocks:
         self._limit: Deadline | None = None
         self._done = self._started = self._async = False
         self._entry: Entry | None = None  # the layers around the attempts: who listens for endings, or a shadow
+        self._inner: tuple[State, ...] = ()  # the layers around each attempt: who traces them
         self._passes = False  # switched off, or a shadow: one attempt, whose outcome passes
         self._whole = False  # is it the end of the whole call that bounds the attempt under way?
 
@@ -83,7 +91,10 @@ class AttemptBlocks:
         rules = policy.config
         layers = policy.layers()
         self._passes = self._state not in layers
-        self._entry = Entry(tuple(layer for layer in layers if layer is not self._state)).__enter__()
+        if not self._passes:
+            place = layers.index(self._state)
+            layers, self._inner = layers[:place], layers[place + 1 :]
+        self._entry = Entry(layers).__enter__()
         if self._passes:
             return
         if not self._async:
@@ -134,6 +145,10 @@ class AttemptBlocks:
     def name(self) -> str | None:
         """How a retry inside the block calls this one; None when this one does nothing."""
         return None if self._passes else self._state.policy.name or "retry"
+
+    def inside(self) -> Entry | None:
+        """Through the layers inside the retry, if there are any."""
+        return Entry(self._inner).__enter__() if self._inner else None
 
     def alarm(self) -> Alarm | None:
         """What ends the attempt that begins now, if anything does. A sync block is only checked between attempts."""
