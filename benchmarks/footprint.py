@@ -6,7 +6,6 @@ import gc
 import inspect
 import itertools
 import os
-import statistics
 import subprocess
 import sys
 import time
@@ -82,15 +81,14 @@ def _bytes_each(bench: Bench, factory: Callable[[], Callable[[str], Any]], n: in
 
 
 def measure_imports(repeats: int) -> dict[str, float | None]:
-    """Milliseconds that each import takes in a fresh interpreter (median); None where it fails."""
+    """Milliseconds that each import takes in a fresh interpreter (the best time); None where it fails."""
     samples: dict[str, list[float]] = {name: [] for name in IMPORTS}
-    for _ in range(repeats + 1):
+    for _ in range(repeats):
         for name, statement in IMPORTS.items():  # interleaved, as the calls are: a busy moment is shared by all
             spent = _import_ms(statement)
             if spent is not None:
                 samples[name].append(spent)
-    # the first of each also wrote bytecode
-    return {name: statistics.median(found[1:]) if len(found) > 1 else None for name, found in samples.items()}
+    return {name: min(found, default=None) for name, found in samples.items()}
 
 
 def _import_ms(statement: str) -> float | None:

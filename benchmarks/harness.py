@@ -4,7 +4,8 @@
   a cache, never behind an open circuit, three times for `retry_fail`.
 - A block is as many calls as fill a few milliseconds. A round visits every case once, in a new random order. What
   counts is the time per call above the bare call's, which runs in the same loop, so the loop's own cost cancels.
-- Every case has a timing loop compiled for it alone, so that no case meets another's inline caches. The garbage
+- Every case exists in a few copies, each with a timing loop compiled for it alone, so that no case meets another's
+  inline caches, and none lives with the place in memory that its only copy happened to get. The garbage
   collector is off inside a block. Async blocks run in one event loop and end with one trip through it, timed, because
   cancelled timers are swept there.
 """
@@ -42,6 +43,7 @@ CATEGORIES = {
 }
 
 Factory = Callable[..., Any]  # of the innermost function: the function wrapped
+COPIES = 3  # of every case, in turn: where code happens to lie in memory is worth up to a third of a short call
 
 
 class BoomError(Exception):
@@ -57,8 +59,7 @@ class Case:
     kind: str  # bare, base (the standard library and hand-written code), peer, floor, ours
     dists: tuple[str, ...]  # the distributions whose versions matter
     meanwhile: Callable[[Any], AbstractContextManager[object]] | None = None  # what goes on around a timed block
-    loop: Factory | None = None
-    fn: Factory | None = None
+    copies: list[tuple[Factory, Factory]] = field(default_factory=list)  # each a timing loop and a function wrapped
     number: int = 0
     samples: list[float] = field(default_factory=list)  # ns per call, one per round
 
@@ -209,33 +210,39 @@ class Bench:
         """Check the case, build it anew over the plain function, warm it up; False where any of that fails."""
         try:
             self.check(c)
-            never_fails = c.category == "open" and c.kind == "bare"
-            c.fn = self.call(c.mode, c.factory, innermost("wrap" if never_fails else c.category, c.mode))
-            if c.category == "open":
-                for _ in range(25):
-                    self.outcome(c, c.fn)
-            c.loop, c.number = timing_loop(c), 30
-            for _ in range(3):  # warm up, and find how many calls fill a block
-                c.number = max(30, min(150_000, int(self.block_ns / self.block(c))))
+            for _ in range(COPIES):
+                self.build(c)
         except Exception as error:
             self.skipped.append(f"{c.category}/{c.name} ({c.mode}): {reason(error)}")
             return False
         return True
 
-    def block(self, c: Case) -> float:
+    def build(self, c: Case) -> None:
+        """One more copy of the case, over a function of its own, warm."""
+        never_fails = c.category == "open" and c.kind == "bare"
+        fn = self.call(c.mode, c.factory, innermost("wrap" if never_fails else c.category, c.mode))
+        if c.category == "open":
+            for _ in range(25):
+                self.outcome(c, fn)
+        c.copies.append((timing_loop(c), fn))
+        c.number = c.number or 30
+        for _ in range(3):  # warm up, and find how many calls fill a block
+            c.number = max(30, min(150_000, int(self.block_ns / self.block(c, len(c.copies) - 1))))
+
+    def block(self, c: Case, copy: int) -> float:
         """Nanoseconds per call over one block."""
-        assert c.loop is not None
-        with nullcontext() if c.meanwhile is None else c.meanwhile(c.fn), _no_collection():
-            spent = self.call(c.mode, c.loop, c.fn, itertools.repeat(None, c.number), time.perf_counter_ns)
+        loop, fn = c.copies[copy]
+        with nullcontext() if c.meanwhile is None else c.meanwhile(fn), _no_collection():
+            spent = self.call(c.mode, loop, fn, itertools.repeat(None, c.number), time.perf_counter_ns)
         return float(spent / c.number)
 
     def run(self) -> list[Case]:
         """Time every case that passes its check."""
         cases = [c for c in CASES if self.prepare(c)]
         chance = random.Random(1)
-        for _ in range(self.rounds):
+        for number in range(self.rounds):
             for c in chance.sample(cases, len(cases)):
-                c.samples.append(self.block(c))
+                c.samples.append(self.block(c, number % COPIES))
         return cases
 
 

@@ -26,7 +26,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true", help="few rounds, no memory, two imports; not for the docs")
     parser.add_argument("--only", help="comma-separated categories: " + ", ".join(harness.CATEGORIES))
     parser.add_argument("--match", help="comma-separated words: cases whose name has one, and the baselines")
-    parser.add_argument("--rounds", type=int, help="default 40, with --quick 15")
+    parser.add_argument("--rounds", type=int, help="default 45, with --quick 15")
     parser.add_argument("--block-ms", type=float, default=2.0, help="length of a timed block")
     parser.add_argument("--keys", type=int, default=100_000, help="entries to measure memory over")
     parser.add_argument("--no-memory", action="store_true")
@@ -64,9 +64,9 @@ def main() -> int:
     if chosen.quick:
         footprint.IMPORTS.clear()
         footprint.IMPORTS.update({"asyncio alone": "import asyncio", "everkeel": "import everkeel"})
-    rounds = chosen.rounds or (15 if chosen.quick else 40)
+    rounds = chosen.rounds or (15 if chosen.quick else 45)
 
-    imports = {} if chosen.no_imports else footprint.measure_imports(repeats=5)
+    imports = {} if chosen.no_imports else footprint.measure_imports(repeats=6)
     bench = harness.Bench(rounds, chosen.block_ms)
     results = harness.results(bench.run())
     memory = [] if chosen.no_memory or chosen.quick else footprint.measure_memory(bench, chosen.keys)
