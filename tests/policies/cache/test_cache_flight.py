@@ -13,7 +13,7 @@ import pytest
 
 from everkeel import TimeoutExceededError, cache, deadline, pipeline, timeout
 from everkeel.policies.cache.flight import LEADING
-from everkeel.testing import cancel_at_every_await
+from everkeel.testing import Flaky, cancel_at_every_await
 
 
 def until(condition: Callable[[], bool]) -> None:
@@ -542,6 +542,66 @@ def test_a_sync_call_does_not_block_the_loop_that_it_would_wait_for(clock):
         assert await task == "async"
 
     clock.run(main)
+
+
+@pytest.mark.parametrize("failed", [False, True])
+def test_whoever_finds_that_another_was_just_faster_does_not_load_again(guarded, failed):
+    class Late:
+        """Answers a first look with nothing, as if another load had stored its answer right after it."""
+
+        def __init__(self) -> None:
+            self.inner, self.looks = {}, 0
+
+        def get(self, key, /):
+            self.looks += 1
+            return None if self.looks == 3 else self.inner.get(key)
+
+        def set(self, key, entry, /):
+            self.inner[key] = entry
+
+        def delete(self, key, /):
+            return self.inner.pop(key, None) is not None
+
+        def clear(self):
+            self.inner.clear()
+
+    policy = cache(60, "c", store=Late(), negative_ttl=60)
+    load = Flaky(ConnectionError if failed else "answer", "another")
+    call = guarded(policy, load)
+    for _ in range(2):  # looks 1 and 2, of which the second is the one after boarding; then 3 and 4
+        if failed:
+            with pytest.raises(ConnectionError):
+                call(1)
+            policy.shelf.store.store.looks = 2
+        else:
+            assert call(1) == "answer"
+    assert load.calls == 1
+    nothing_left(policy)
+
+
+def test_a_load_whose_last_caller_runs_out_of_time_is_cancelled(awaited, clock):
+    policy = cache(60, "c")
+    call, loads = slow(policy, awaited)
+
+    async def main() -> None:
+        leader = asyncio.create_task(call(1))
+        await asyncio.sleep(0)
+
+        async def follow() -> None:
+            async with deadline(0.5):
+                with pytest.raises(TimeoutExceededError):
+                    await call(1)
+
+        follower = asyncio.create_task(follow())
+        await asyncio.sleep(0.1)
+        leader.cancel()
+        await follower
+        assert clock.monotonic() == 0.5
+        assert loads == ["began", "cancelled"]
+        assert len(asyncio.all_tasks()) == 1
+
+    clock.run(main)
+    nothing_left(policy)
 
 
 # ------------------------------------------------------------------ being forgotten meanwhile

@@ -191,6 +191,39 @@ def test_so_many_threads_refresh_at_the_same_time_and_no_more(threaded, clock):
         time.sleep(0.001)
 
 
+def test_while_a_thread_refreshes_the_others_are_served_and_start_no_other(threaded, clock):
+    policy, go, loads = cache(60, "c", stale_for=30), threading.Event(), []
+
+    def load() -> int:
+        loads.append(1)
+        if len(loads) > 1:
+            go.wait(10)
+        return len(loads)
+
+    call = threaded.guarded(policy, load)
+    call()
+    clock.advance(60)
+    assert [call(), call(), call()] == [1, 1, 1]
+    go.set()
+    while policy.snapshot()["loading"]:
+        time.sleep(0.001)
+    assert call() == 2
+    assert policy.snapshot()["refreshed"] == 1
+
+
+def test_where_no_thread_is_to_be_had_the_stale_answer_is_served_all_the_same(threaded, clock, monkeypatch):
+    def no_thread(job: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr("everkeel.policies.cache.state.start", no_thread)
+    policy, load = cache(60, "c", stale_for=30), Flaky("old", "new")
+    call = threaded(policy, load)
+    call(1)
+    clock.advance(60)
+    assert [call(1), call(1)] == ["old", "old"]
+    assert (policy.snapshot()["refresh_failed"], policy.snapshot()["loading"]) == (1, 0)
+
+
 # ------------------------------------------------------------------ stale where the load fails
 
 
@@ -205,6 +238,24 @@ def test_a_stale_answer_is_served_where_the_load_fails(live, clock, heard):
     clock.advance(1)
     assert call(1) == "new"
     assert (policy.snapshot()["stale"], policy.snapshot()["failure"], policy.snapshot()["misses"]) == (1, 1, 3)
+
+
+def test_a_stale_answer_is_served_without_single_flight_too(live, clock):
+    load = Flaky("old", ConnectionError)
+    call = live(cache(60, "c", stale_if_error=300, single_flight=False), load)
+    call(1)
+    clock.advance(60)
+    assert call(1) == "old"
+
+
+def test_a_failure_is_told_as_one(live, heard):
+    call = live(cache(60, "c", ignore=KeyError), Flaky(ConnectionError, KeyError))
+    heard.clear()
+    with pytest.raises(ConnectionError):
+        call(1)
+    with pytest.raises(KeyError):
+        call(1)
+    assert heard.names() == ["CacheMissed", "Failed", "CacheMissed", "Ignored"]
 
 
 def test_after_a_failed_load_no_other_is_made_for_a_moment(live, clock):

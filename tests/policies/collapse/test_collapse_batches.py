@@ -390,12 +390,12 @@ def test_a_batch_that_cancels_itself_cancels_its_callers(awaited, clock):
     clock.run(main)
 
 
-@pytest.mark.parametrize("others", [0, 2])
-def test_no_task_or_seat_is_left_wherever_a_call_is_cancelled(awaited, others):
+@pytest.mark.parametrize(("others", "max_size"), [(0, 100), (2, 100), (0, 1)])
+def test_no_task_or_seat_is_left_wherever_a_call_is_cancelled(awaited, others, max_size):
     made = []
 
     async def make() -> object:
-        policy = collapse(0.005, "c", replace=True)
+        policy = collapse(0.005, "c", replace=True, max_size=max_size)
         ask = Asked(awaited, policy, doubled, takes=1)
         made.append((policy, [asyncio.create_task(ask.call(item)) for item in range(others)]))
         await asyncio.sleep(0)
@@ -628,6 +628,26 @@ def test_a_shadow_sends_batches_of_one_and_counts_what_would_have_gone_together(
     assert ask.batches == [[1], [2], [3], [4]]
     shown = policy.snapshot()
     assert (shown["would"], shown["success"], shown["failure"]) == ({"collapse": 1}, 3, 1)
+
+
+def test_a_shadow_leaves_threads_alone_too(threaded):
+    policy = collapse(60, "c", mode="shadow")
+    ask = Asked(threaded, policy, lambda items: [ConnectionError() if item == 2 else item for item in items])
+    assert ask.call(1) == 1
+    with pytest.raises(ConnectionError):
+        ask.call(2)
+    assert ask.batches == [[1], [2]]
+    assert policy.snapshot()["would"] == {"collapse": 1}
+
+
+def test_a_shadow_refuses_nothing(clock):
+    policy = collapse(60, "c", mode="shadow")
+
+    async def load(tags: list[str], items: list[str]) -> list[str]:
+        return items
+
+    assert clock.run(policy.acall(load, ["x"], "a")) == "a"  # type: ignore[call-overload]
+    assert policy.snapshot()["would"] == {"refuse": 1}
 
 
 def test_changes_apply_to_the_next_batch(awaited, clock):
