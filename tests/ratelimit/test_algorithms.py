@@ -205,15 +205,13 @@ class Warm:
             retry = None if self.rate.per > 100 else self._walk(now, cost)
             return False, retry, floor(self.full(now) / price)  # type: ignore[return-value]
         left = self.full(now) - cost * price
+        # The bucket counts in parts of a nanosecond, and rounds what is charged up to them.
+        part = Fraction(self.rate.per * self.rate.scale, self.rate.permits)
+        left = self.rate.burst - ceil((self.rate.burst - left) * part) / part
         if cost:
             if self.began is None or now - self.last >= self.warm_up:
                 self.began = now
             self.tokens, self.at, self.last = left, now, now
-            interval = Fraction(self.rate.per, self.rate.permits)
-            scale = self.rate.scale  # the bucket counts in parts of a nanosecond and rounds what is charged up to them
-            self.tokens = (
-                self.rate.burst - Fraction(ceil((self.rate.burst - left) * interval * scale), scale) / interval
-            )
         return True, 0, floor(left / price)
 
     def _walk(self, now: int, cost: int) -> int:

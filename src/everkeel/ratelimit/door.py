@@ -1,7 +1,8 @@
 """Who gets in: decided under the limiter's lock. Those who wait, wait without it.
 
-A lower rate does not come into force before the latest moment a rejected caller was told to come back at, so that what
-it was told stays true. A higher one does at once.
+A higher rate comes into force at once. A lower one does when the latest moment at which a rejected caller was told to
+come back has passed, and then with the next request, which is still decided by the rate before: it may be that caller,
+a little late, and what it was told must stay true.
 """
 
 from __future__ import annotations
@@ -89,7 +90,7 @@ class Door:
     def try_enter(self, key: Hashable, limit: Any, cost: int) -> RateLimitedError | None:
         """Take permits if they are there now; otherwise the error, of which nobody has been told yet."""
         with self.policy.lock:
-            now = self._catch_up()
+            now = self._now()
             algorithm = self._algorithm(limit, cost)
             line = self._line(key)
             if line is None:
@@ -111,7 +112,7 @@ class Door:
             bounds = [bound for bound in (rules.max_wait, remaining()) if bound is not None]
             patience = nanoseconds(max(0.0, min(bounds))) if bounds else None
         with policy.lock:
-            now = self._catch_up()
+            now = self._now()
             algorithm = self._algorithm(limit, cost)
             line = self._line(key)
             if line is None or rules.order == "newest":  # who comes now is the newest
@@ -141,7 +142,7 @@ class Door:
         or the error, if that is longer than it may."""
         key, limit, cost = waiter.key, waiter.limit, waiter.cost
         with self.policy.lock:
-            now = self._catch_up()
+            now = self._now()
             algorithm = self._algorithm(limit, cost)
             line = self._line(key)
             first = line is None or line.first() is waiter
@@ -181,13 +182,6 @@ class Door:
 
     # ------------------------------------------------------------------ deciding, under the lock
 
-    def _catch_up(self) -> int:
-        """The time; rules whose time has come are in force afterwards."""
-        now = self._now()
-        if self._next is not None and now >= self._at:
-            self._change(self._next, now)
-        return now
-
     def _algorithm(self, limit: Any, cost: int) -> Algorithm:
         """The algorithm at the key's limit; an error if it can never grant the cost."""
         algorithm = self.books.algorithm_of(limit)
@@ -201,6 +195,11 @@ class Door:
         if not cost:  # free, whatever is charged already
             return self.books.look(key, algorithm, now, 0)._replace(allowed=True, retry_after=0)
         decision = self.books.acquire(key, algorithm, now, cost)
+        if self._next is not None and now >= self._at:
+            self._change(self._next, now, lenient=True)
+            self.books.catch_up(key, self.books.algorithm_of(limit), now)
+            if not decision.allowed:
+                decision = self.books.acquire(key, self._algorithm(limit, cost), now, cost)
         return decision if decision.allowed else self._foreseen(decision, key, limit, cost, now)
 
     def _behind(self, line: Line, key: Hashable, limit: Any, algorithm: Algorithm, cost: int, now: int) -> Decision:
@@ -215,6 +214,7 @@ class Door:
         """With the `retry_after` that will be true when other rules come into force before it is over."""
         if self._next is None or decision.allowed or now + decision.retry_after <= self._at:
             return decision
+        # The next request after that moment is decided by the old ones; but that may be somebody else's.
         return decision._replace(retry_after=self.books.foresee(self._next, key, limit, self._at, cost) - now)
 
     # ------------------------------------------------------------------ the line, under the lock
@@ -271,7 +271,7 @@ class Door:
     def adapt(self, new: RateLimitConfig) -> None:
         """Other settings."""
         with self.policy.lock:
-            now = self._catch_up()
+            now = self._now()
             self.refusals.adapt(new)
             for line in self._lines.values():
                 line.newest_first = new.order == "newest"
@@ -291,13 +291,13 @@ class Door:
         promised = max(self._promised, books.promised(now))
         at = now if at_once else max(promised, books.algorithm.replenished(now))
         if at <= now:
-            self._change(new, now)
+            self._change(new, now, lenient=False)
         else:
             self._next, self._at = new, at
 
-    def _change(self, new: RateLimitConfig, now: int) -> None:
+    def _change(self, new: RateLimitConfig, now: int, *, lenient: bool) -> None:
         self._next = None
-        self.books.change(new, now)
+        self.books.change(new, now, lenient=lenient)
         self._stale = True
         self.arrange(now)
         for line in self._lines.values():
@@ -326,7 +326,7 @@ class Door:
     def adjust(self, key: Hashable, limit: Any, permits: int) -> None:
         """Take more without asking, or (negative) give back; those in line may look again."""
         with self.policy.lock:
-            now = self._catch_up()
+            now = self._now()
             line = self._line(key)
             self.books.adjust(key, self.books.algorithm_of(limit), now, permits)
             if line is not None:
@@ -336,7 +336,7 @@ class Door:
     def lower(self, key: Hashable, limit: Any, remaining: int) -> None:
         """Leave no more than so many permits."""
         with self.policy.lock:
-            now = self._catch_up()
+            now = self._now()
             self._line(key)
             algorithm = self.books.algorithm_of(limit)
             missing = algorithm.rate.burst - remaining - self.books.used(key, algorithm, now)
@@ -350,7 +350,7 @@ class Door:
             self.lower(key, limit, 0)
             return
         with self.policy.lock:
-            now = self._catch_up()
+            now = self._now()
             self._line(key)
             self.books.pause(key, self.books.algorithm_of(limit), now, now + nanoseconds(seconds))
         self._mind()
@@ -358,7 +358,7 @@ class Door:
     def remaining(self, key: Hashable, limit: Any) -> int:
         """How many permits are there."""
         with self.policy.lock:
-            now = self._catch_up()
+            now = self._now()
             self._line(key)
             left = self.books.look(key, self.books.algorithm_of(limit), now, 0).remaining
         self._mind()

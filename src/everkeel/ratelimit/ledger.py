@@ -40,8 +40,8 @@ class Ledger:
     """The states, by key. A bare state is of the ledger's algorithm."""
 
     __slots__ = (
-        "_aside", "_before", "_gate", "_kept", "_many_paused", "_older", "_overflow", "_paused", "_plans", "_promised",
-        "algorithm", "cap", "full", "overflows", "rules", "states",
+        "_aside", "_before", "_gate", "_kept", "_lenient", "_many_paused", "_older", "_overflow", "_paused", "_plans",
+        "_promised", "algorithm", "cap", "full", "overflows", "rules", "states",
     )  # fmt: skip
 
     def __init__(self, rules: RateLimitConfig, cap: int) -> None:
@@ -51,6 +51,7 @@ class Ledger:
         self.states: dict[Hashable, Any] = {}
         self._older: dict[Hashable, Any] = {}
         self._before = self.algorithm  # the algorithm of bare states in `_older`
+        self._lenient = False  # may each key there be asked once more by the algorithm before?
         self._kept = 0  # how many were in use when it was last known
         self._aside: dict[Hashable, Any] = {}  # keys for which somebody waits: woven functions must not find them
         self._gate: Gate | None = None
@@ -83,9 +84,22 @@ class Ledger:
         key = self._place(key, now)
         if key is OVERFLOW:  # everybody there has the same limit
             algorithm, permits = self.algorithm, min(permits, self.algorithm.capacity)
+        if self._lenient and key in self._older and self._last_time(key, algorithm, now, permits):
+            return pause.acquire(algorithm, self._state(key, algorithm, now), now, 0)[1]._replace(allowed=True)
         state, decision = pause.acquire(algorithm, self._state(key, algorithm, now), now, permits)
         self._keep(key, algorithm, state)
         return decision
+
+    def _last_time(self, key: Hashable, algorithm: Algorithm, now: int, permits: int) -> bool:
+        """The next request of a key after a lower limit has come into force, by the limit before."""
+        entry = self._older.pop(key)
+        held, state = entry if type(entry) is Held else (self._before, entry)
+        allowed = permits <= held.capacity
+        if allowed:
+            state, decision = pause.acquire(held, state, now, permits)
+            allowed = decision.allowed
+        self._keep(key, algorithm, self._adopted(key, algorithm, held, state, now))
+        return allowed
 
     def look(self, key: Hashable, algorithm: Algorithm, now: int, permits: int) -> Decision:
         """What `acquire` would answer."""
@@ -167,7 +181,7 @@ class Ledger:
         return OVERFLOW
 
     def _turn_over(self) -> None:
-        self._older, self._before, self.states = self.states, self.algorithm, {}
+        self._older, self._before, self.states, self._lenient = self.states, self.algorithm, {}, False
         if self._gate is not None:
             self._gate.states = self.states
 
@@ -209,8 +223,11 @@ class Ledger:
 
     # ------------------------------------------------------------------ live changes
 
-    def change(self, rules: RateLimitConfig, now: int) -> None:
-        """Other rules: what is charged stays charged. States are translated when they are next used, or looked at."""
+    def change(self, rules: RateLimitConfig, now: int, *, lenient: bool) -> None:
+        """Other rules: what is charged stays charged. States are translated when they are next used, or looked at.
+
+        `lenient`: the next request of each key is still decided by the rules before.
+        """
         self.close(now)
         while self._older:  # left over from the change before, or from the last time it was full
             self._look_at_a_few(now, len(self._older))
@@ -218,8 +235,13 @@ class Ledger:
             if entry is not None and type(entry) is not Held:
                 self._aside[key] = Held(self.algorithm, entry)
         self._turn_over()
-        self.rules, self.algorithm = rules, rules.make_algorithm(rules.rate)
+        self.rules, self.algorithm, self._lenient = rules, rules.make_algorithm(rules.rate), lenient
         self._plans.clear()
+
+    def catch_up(self, key: Hashable, algorithm: Algorithm, now: int) -> None:
+        """This key has had its last time."""
+        if key in self._older:
+            self._keep(key, algorithm, self._state(key, algorithm, now))
 
     # ------------------------------------------------------------------ the quick way
 

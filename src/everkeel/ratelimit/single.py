@@ -65,7 +65,7 @@ class Single:
         state = self._adopted(algorithm, self._peek(at), at)
         return at + pause.acquire(algorithm, state, at, permits)[1].retry_after
 
-    def change(self, rules: RateLimitConfig, now: int) -> None:
+    def change(self, rules: RateLimitConfig, now: int, *, lenient: bool) -> None:
         """Other rules: what is charged stays charged."""
         self.close(now)
         algorithm = rules.make_algorithm(rules.rate)
@@ -75,6 +75,9 @@ class Single:
     def _adopted(self, algorithm: Algorithm, state: Any, now: int) -> Any:
         state = pause.adopt(algorithm, self.algorithm, state, now)
         return state if now >= self._paused else pause.pause(algorithm, state, now, self._paused)
+
+    def catch_up(self, key: Hashable, algorithm: Algorithm, now: int) -> None:
+        """The state is of the new algorithm already."""
 
     def set_aside(self, key: Hashable) -> None:
         """Somebody waits: the door has closed the quick way for everybody."""

@@ -172,7 +172,7 @@ class Limiting(State):
 
     def limit_of(self, key: Hashable) -> Any:
         """The key's own limit, if it has one. Never asked under the lock: it may be a function of the user's."""
-        limits = self.policy.config.limits
+        limits = self.door.books.rules.limits  # those in force: others may be on their way
         if limits is None:
             return None
         if callable(limits):
