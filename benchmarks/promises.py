@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from footprint import Bytes, third_party_modules
-from harness import Result
+from footprint import MEMORY, Bytes, third_party_modules
+from harness import CASES, Result
 
 SLACK = 1.5  # `*args, **kwargs` signatures and being scraped may cost this much of a promise
 
@@ -79,6 +79,11 @@ def _timed(promise: Promise, results: list[Result]) -> Iterator[Row]:
             at_least = promise.at_least(mode)
             mine = _find(results, promise.category, mode, name)
             peer = fastest(results, promise.category, mode, promise.against)
+            if at_least is not None and mine is None and _registered(promise.category, mode, name):
+                promised.append(f"{at_least / slack:.3g}x")
+                measured.append("failed its check")
+                holds.append(False)
+                continue
             if at_least is None or mine is None or peer is None:
                 promised.append("-")
                 measured.append("-")
@@ -97,19 +102,30 @@ def _bytes(memory: list[Bytes]) -> Iterator[Row]:
     for what, group in (("bytes per key of a keyed breaker", "breaker"), ("bytes per limiter key", "rate-limiter key")):
         mine = min((m for m in memory if m.group == group and m.kind == "ours"), key=lambda m: m.each, default=None)
         peer = min((m for m in memory if m.group == group and m.kind == "peer"), key=lambda m: m.each, default=None)
+        promised = "fewer than every peer"
         if mine is not None and peer is not None:
-            yield Row(what, "fewer than every peer", f"{mine.each}", f"{peer.name} {peer.each}", mine.each < peer.each)
+            yield Row(what, promised, f"{mine.each}", f"{peer.name} {peer.each}", mine.each < peer.each)
+        elif memory and mine is None and any((at, kind) == (group, "ours") for at, _, kind, _ in MEMORY):
+            yield Row(what, promised, "failed", "", False)
 
 
 def _imported(imports: dict[str, float | None]) -> Iterator[Row]:
     mine, alone = imports.get("everkeel"), imports.get("asyncio alone")
-    if mine is None or alone is None:
+    if alone is None:
+        return
+    if mine is None:
+        yield Row("`import everkeel`", f"under {IMPORT_AT_MOST}x asyncio", "failed", "", False)
         return
     against = f"asyncio {alone:.0f} ms : {mine:.0f} ms"
     holds = mine < IMPORT_AT_MOST * alone
     yield Row("`import everkeel`", f"under {IMPORT_AT_MOST}x asyncio", f"{mine / alone:.2f}x", against, holds)
     foreign = third_party_modules("import everkeel", "everkeel")
     yield Row("third-party modules loaded by it", "none", ", ".join(foreign) or "none", "", not foreign)
+
+
+def _registered(category: str, mode: str, name: str) -> bool:
+    """Was it to be measured? What is then missing failed, and must not pass for something nobody promised."""
+    return any((c.category, c.mode, c.name) == (category, mode, name) for c in CASES)
 
 
 def _find(results: list[Result], category: str, mode: str, name: str) -> Result | None:
