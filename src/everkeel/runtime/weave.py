@@ -28,7 +28,7 @@ from typing import Any, Protocol, TypeVar, cast
 
 from everkeel.errors import ConfigError
 from everkeel.runtime.clock import DEFAULT
-from everkeel.runtime.signature import ANYTHING, kind_of, named, signature_of, types_of
+from everkeel.runtime.signature import ANYTHING, kind_of, named, signature_of
 from everkeel.runtime.state import CallKind, State, fold
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -170,7 +170,7 @@ class Source:
         values, types = [*written.plain], [f"{of}({name})" for name in written.plain]
         if written.star is not None:
             values.append(written.star)
-            types.append(f"{self._name('types_of', {'types_of': types_of}, {})}({written.star})")
+            types.append(f"*{self._name('map', {}, {})}({of}, {written.star})")
         if written.stars is not None:
             values.append(f"{self._name('named', {'named': named}, {})}({written.stars}) if {written.stars} else ()")
         return ", ".join([*values, *types])

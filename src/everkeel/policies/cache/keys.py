@@ -60,7 +60,7 @@ class Keys:
         if type(fn) is FunctionType:
             key = self._maker(fn)(*args, **kwargs)
         elif self._key is None:  # nothing is known of its parameters: what the weaver makes of `*args, **kwargs`
-            key = (fn, args, named(kwargs) if kwargs else (), types_of(args))
+            key = (fn, args, named(kwargs) if kwargs else (), *types_of(args))
         else:
             key = self._key(*args, **kwargs)
         try:
