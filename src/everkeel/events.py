@@ -198,6 +198,15 @@ class CallQueued(Event):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class WaitEnded(Event):
+    """A call that had to wait for a place got one, or has waited long enough."""
+
+    seconds: float
+    granted: bool
+    key: object = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class LimitChanged(Event):
     """How many calls may run at once changed."""
 

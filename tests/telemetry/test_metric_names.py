@@ -275,13 +275,15 @@ def test_every_event_that_is_heard_measures_something_recorded(kind):
         event = kind(**fields, attempt=1, delay=0.5, error=None)
     elif kind is events.CallRejected:
         event = kind(**fields, error=RateLimitedError("p", 1.5))
+    elif kind is events.WaitEnded:
+        event = kind(**fields, seconds=0.75, granted=True)
     elif kind is events.Granted:
         event = kind(**fields, permits=3)
     else:
         event = kind(**fields, duration=0.25, **({} if kind is events.Succeeded else {"error": OSError()}))
     measured = measure_event(event)
     assert measured is not None
-    assert measured.value in (0.5, 1.5, 3, 0.25)
+    assert measured.value in (0.5, 1.5, 0.75, 3, 0.25)
     assert METRICS[measured.name].source == ("event" if kind in names.heard_events() else "call")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -11,7 +12,7 @@ import pytest
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import Gauge, Histogram, InMemoryMetricReader, Sum
 
-from everkeel import CircuitOpenError, RateLimitedError, circuit_breaker, rate_limit, retry
+from everkeel import CircuitOpenError, RateLimitedError, bulkhead, circuit_breaker, rate_limit, retry
 from everkeel.compose import source
 from everkeel.telemetry import EverkeelInstrumentor
 from everkeel.telemetry.names import METRICS
@@ -96,6 +97,23 @@ def test_what_rejected_calls_are_told_is_recorded(meters):
     assert meters.read("everkeel.rate_limit.retry_after") == {
         "everkeel.rate_limit.retry_after count": 1,
         "everkeel.rate_limit.retry_after sum": 4,
+    }
+
+
+def test_waits_for_a_place_are_recorded_with_how_they_ended(meters, clock):
+    EverkeelInstrumentor().instrument(meter_provider=meters.provider, spans=False)
+    places = bulkhead(1, "db", queue=2, max_wait=3)
+
+    async def main():
+        calls = [places.acall(asyncio.sleep, seconds) for seconds in (2, 5, 0)]
+        await asyncio.gather(*calls, return_exceptions=True)
+
+    clock.run(main())
+    assert meters.read("everkeel.bulkhead.wait") == {
+        "everkeel.bulkhead.wait{true} count": 1,
+        "everkeel.bulkhead.wait{true} sum": 2,
+        "everkeel.bulkhead.wait{false} count": 1,
+        "everkeel.bulkhead.wait{false} sum": 3,
     }
 
 

@@ -119,6 +119,14 @@ METRICS: dict[str, Metric] = {
             "everkeel.concurrency.limit", "gauge", "{call}", "How many calls may run at once (also of bulkheads).", {}
         ),
         Metric(
+            "everkeel.bulkhead.wait",
+            "histogram",
+            "s",
+            "How long calls waited for a place; not of pools, nor of limits with priorities.",
+            {"granted": "`true`, `false`"},
+            "event",
+        ),
+        Metric(
             "everkeel.rate_limit.decisions",
             "counter",
             "{call}",
@@ -334,7 +342,7 @@ def heard_events(*, calls: bool = False) -> tuple[type[Event], ...]:
     """What must be heard for the metrics that no snapshot has; `calls`: also for those that hear of every call."""
     from everkeel import events
 
-    trouble: tuple[type[Event], ...] = (events.Retrying, events.CallRejected)
+    trouble: tuple[type[Event], ...] = (events.Retrying, events.WaitEnded, events.CallRejected)
     return (*trouble, events.Succeeded, events.Failed, events.Ignored, events.Granted) if calls else trouble
 
 
@@ -346,6 +354,9 @@ def measure_event(event: Event) -> Measurement | None:
     match event:
         case events.Retrying():
             return Measurement("everkeel.retry.delay", event.delay, who)
+        case events.WaitEnded():
+            granted = "true" if event.granted else "false"
+            return Measurement("everkeel.bulkhead.wait", event.seconds, {**who, "granted": granted})
         case events.CallRejected() if event.policy_type == "rate_limit":
             after = getattr(event.error, "retry_after", None)
             return None if after is None else Measurement("everkeel.rate_limit.retry_after", after, who)

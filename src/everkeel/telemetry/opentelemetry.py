@@ -90,8 +90,8 @@ class EverkeelInstrumentor:
             tracer_provider: Where spans go; the one of the process by default.
             meter_provider: Where metrics go; the one of the process by default.
             read_metrics: Observe the numbers of all policies whenever the SDK collects. Costs calls nothing.
-            histograms: Record the waits of retries and what rejected calls were told: something is recorded only when
-                something goes wrong.
+            histograms: Record waits (of retries, for a place) and what rejected calls were told: something is
+                recorded only when something goes wrong.
             durations: Also record how long every call took and how many permits were granted. Makes calls slower.
             spans: One span for each call and one for each attempt. Makes calls slower, by what the SDK takes for them.
             other: What a distribution passes to every instrumentation, and is of no use to this one.

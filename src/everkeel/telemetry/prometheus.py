@@ -48,8 +48,8 @@ class PolicyCollector:
     Register it once, at startup. `close()` stops what it hears; unregister it as any other collector.
 
     Args:
-        histograms: Also record the waits of retries and what rejected calls were told, from events: something is
-            recorded only when something goes wrong.
+        histograms: Also record waits (of retries, for a place) and what rejected calls were told, from events:
+            something is recorded only when something goes wrong.
         durations: Also record how long every call took, and how many permits were granted. Makes every call of every
             policy slower: it adds a layer that reads the clock.
         buckets: Where the buckets of the histograms end, in seconds.

@@ -133,13 +133,20 @@ class Places(State):
 
     def _waited(self, waiter: ThreadWaiter | TaskWaiter, began: float) -> None:
         """The wait is over. Without a place, that was too long."""
-        with self.policy.lock:
-            self.policy.waited += self.policy.clock.monotonic() - began
-            if waiter.granted:
-                return
-            self.waiters.remove(waiter)
-            self._look()
-        raise self._full()
+        policy = self.policy
+        with policy.lock:
+            seconds = policy.clock.monotonic() - began
+            policy.waited += seconds
+            if not waiter.granted:
+                self.waiters.remove(waiter)
+                self._look()
+        if policy.heard():
+            from everkeel.events import WaitEnded
+
+            name, kind, granted = policy.name, policy.type, waiter.granted
+            policy.emit(WaitEnded(policy=name, policy_type=kind, seconds=seconds, granted=granted, key=self.key))
+        if not waiter.granted:
+            raise self._full()
 
     def _give_up(self, waiter: ThreadWaiter | TaskWaiter) -> None:
         """Leave the queue, if still there, and hand on the place that was granted in the meantime."""
