@@ -9,9 +9,10 @@ from datetime import timedelta
 
 import pytest
 
-from everkeel import ConfigError, Deadline, TimeoutExceededError, current_deadline, deadline, sleep
-from everkeel.runtime.deadline import remaining
-from everkeel.testing import VirtualClock
+from everkeel import ConfigError, Deadline, TimeoutExceededError, current_deadline, deadline, retry, sleep
+from everkeel.compose import source
+from everkeel.runtime.deadline import in_use, remaining
+from everkeel.testing import Flaky, VirtualClock
 
 
 def test_there_is_none_by_default():
@@ -149,3 +150,29 @@ def test_sleep_after_it_does_not_wait_at_all(virtual_time):
     with deadline(0), pytest.raises(TimeoutExceededError):
         sleep(1)
     assert virtual_time.sleeps == []
+
+
+def test_functions_look_for_a_deadline_from_the_first_one_on(monkeypatch, virtual_time):
+    monkeypatch.setattr(in_use, "yes", False)
+    calls = Flaky(OSError("busy"))
+    fetch = retry(attempts=5, backoff=10, jitter=None)(lambda: calls())
+    assert "ambient" not in source(fetch)
+    with deadline(15), pytest.raises(OSError, match="busy"):
+        fetch()
+    assert "ambient" in source(fetch)
+    assert calls.calls == 2  # a third attempt would not have fitted
+
+
+async def test_a_call_in_flight_when_the_first_deadline_comes_goes_on_as_it_began(monkeypatch, virtual_time):
+    monkeypatch.setattr(in_use, "yes", False)
+
+    @retry(backoff=0)
+    async def inner() -> str:
+        return "inner"
+
+    @retry(backoff=0)
+    async def outer() -> str:
+        with deadline(1):
+            return f"outer and {await inner()}"
+
+    assert await outer() == "outer and inner"

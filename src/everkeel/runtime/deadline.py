@@ -6,11 +6,39 @@ only become earlier on the way in: a block inside another never outlasts it.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextvars import ContextVar, Token
+from textwrap import indent
 
 from everkeel.errors import ConfigError, TimeoutExceededError
 from everkeel.runtime.clock import DEFAULT, Clock
 from everkeel.runtime.settings import Duration, Seconds
+
+
+class _InUse:
+    """Is there, or was there ever, a deadline in this process? Until then woven functions need not look for one."""
+
+    __slots__ = ("on_begin", "yes")
+
+    def __init__(self) -> None:
+        self.yes = False
+        self.on_begin: list[Callable[[], object]] = []
+
+    def begin(self) -> None:
+        """The first deadline: from now on functions look."""
+        self.yes = True
+        for act in self.on_begin:
+            act()
+
+
+in_use = _InUse()
+
+
+def unless_under_deadline(word: str, fragment: str) -> str:
+    """A fragment for calls without a deadline; where there is one, the plain path of the state `word` does the work."""
+    if not in_use.yes:
+        return fragment
+    return f"if ambient() is not None:\n    RESULT = AWAIT {word}.CALL(REST, ARGS)\nelse:\n{indent(fragment, '    ')}"
 
 
 class Deadline:
@@ -19,6 +47,8 @@ class Deadline:
     __slots__ = ("at", "clock", "length")
 
     def __init__(self, at: float, *, length: float | None = None, clock: Clock = DEFAULT) -> None:
+        if not in_use.yes:
+            in_use.begin()
         self.at, self.clock = at, clock
         self.length = at - clock.monotonic() if length is None else length  # for messages: "no answer within 2 s"
 

@@ -28,6 +28,7 @@ from typing import Any, Protocol, TypeVar, cast
 
 from everkeel.errors import ConfigError
 from everkeel.runtime.clock import DEFAULT
+from everkeel.runtime.deadline import in_use
 from everkeel.runtime.signature import ANYTHING, kind_of, named, signature_of
 from everkeel.runtime.state import CallKind, State, fold
 
@@ -305,6 +306,7 @@ def refresh_all() -> None:
 
 
 DEFAULT.on_change.append(refresh_all)
+in_use.on_begin.append(refresh_all)
 
 
 def _new_lock() -> None:

@@ -13,7 +13,7 @@ from everkeel.policies.hedge.latency import Latencies
 from everkeel.policies.hedge.race import Race, Ticket
 from everkeel.policies.hedge.threads import ThreadRace
 from everkeel.policies.hedge.timers import Due
-from everkeel.runtime.deadline import AMBIENT, remaining
+from everkeel.runtime.deadline import AMBIENT, remaining, unless_under_deadline
 from everkeel.runtime.expiry import call_within
 from everkeel.runtime.outcome import Verdict
 from everkeel.runtime.settings import seconds
@@ -30,36 +30,33 @@ if TYPE_CHECKING:
 
 # GeneratorExit apart: while a coroutine is being closed nothing may be awaited.
 _RACE = """\
-if ambient() is not None:
-    RESULT = AWAIT hedge.CALL(REST, ARGS)
-else:
-    loop = get_running_loop()
-    due = hedge.due
-    if due.loop is not loop:
-        due = hedge.due_on(loop)
-    ticket = Ticket(hedge, current_task(loop), lambda: REST(ARGS), copy_context())
-    live = due.live
-    if not due.armed:
-        due.arm()
-    began = clock()
-    try:
-        live[ticket] = began + due.delay
-        INNER
-    except GeneratorExit:
-        hedge.closed(due, ticket)
+loop = get_running_loop()
+due = hedge.due
+if due.loop is not loop:
+    due = hedge.due_on(loop)
+ticket = Ticket(hedge, current_task(loop), lambda: REST(ARGS), copy_context())
+live = due.live
+if not due.armed:
+    due.arm()
+began = clock()
+try:
+    live[ticket] = began + due.delay
+    INNER
+except GeneratorExit:
+    hedge.closed(due, ticket)
+    raise
+except BaseException as error:
+    rescue = AWAIT hedge.RESCUE(due, ticket, error)
+    if rescue is None:
         raise
-    except BaseException as error:
-        rescue = AWAIT hedge.RESCUE(due, ticket, error)
-        if rescue is None:
-            raise
-        RESULT = rescue[0]
+    RESULT = rescue[0]
+else:
+    if ticket.race is None:
+        live.pop(ticket, None)
+        tick(ok)
     else:
-        if ticket.race is None:
-            live.pop(ticket, None)
-            tick(ok)
-        else:
-            RESULT = AWAIT hedge.FINISH(ticket, RESULT)
-    learn(clock() - began)"""
+        RESULT = AWAIT hedge.FINISH(ticket, RESULT)
+learn(clock() - began)"""
 
 
 class Hedging(State):
@@ -329,7 +326,9 @@ class Hedging(State):
     # ------------------------------------------------------------------ the woven path
 
     def fragment(self, kind: CallKind) -> str | None:
-        return _RACE if kind == "async" and self.policy.config.max_duration is None else None
+        if kind != "async" or self.policy.config.max_duration is not None:
+            return None
+        return unless_under_deadline("hedge", _RACE)
 
     def names(self, kind: CallKind) -> dict[str, object]:
         if kind != "async":

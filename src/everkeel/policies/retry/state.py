@@ -16,7 +16,7 @@ from everkeel.policies.retry.config import RetryConfig
 from everkeel.policies.retry.core import Run
 from everkeel.policies.retry.nesting import marked_outer, outer_on_the_stack
 from everkeel.runtime import events as hub
-from everkeel.runtime.deadline import AMBIENT, Deadline
+from everkeel.runtime.deadline import AMBIENT, Deadline, unless_under_deadline
 from everkeel.runtime.expiry import SyncBounds, call_within
 from everkeel.runtime.outcome import FAILURE, Outcome, Verdict
 from everkeel.runtime.state import CallKind, Shadow, State
@@ -28,31 +28,27 @@ if TYPE_CHECKING:
     from everkeel.policies.retry.policy import Retry
 
 # The wait and the next attempt are outside the handler: nothing of a failed attempt is kept alive or chained on.
-# A deadline that travels with the call is rare: where there is one, the plain path does the work.
 _LOOP = """\
-if ambient() is not None:
-    RESULT = AWAIT retry.CALL(REST, ARGS)
-else:
-    run = None
-    while True:
-        try:
-            INNER
-            break
-        except Exception as error:
-            run = retry.failed(run, error)
-            if run.over:
-                raise
-        except BaseException:
-            retry.dropped(run, None)
+run = None
+while True:
+    try:
+        INNER
+        break
+    except Exception as error:
+        run = retry.failed(run, error)
+        if run.over:
             raise
-        if run.delay:
-            AWAIT sleep(run.delay)
-        if run.marked:
-            retry.again(run)
-    if run is None:
-        tick(ok)
-    else:
-        retry.recovered(run)"""
+    except BaseException:
+        retry.dropped(run, None)
+        raise
+    if run.delay:
+        AWAIT sleep(run.delay)
+    if run.marked:
+        retry.again(run)
+if run is None:
+    tick(ok)
+else:
+    retry.recovered(run)"""
 
 
 _new = object.__new__
@@ -417,7 +413,7 @@ class Retrying(State):
     def fragment(self, kind: CallKind) -> str | None:
         rules = self.policy.config
         plain = rules.bounded or rules.attempts is None or rules.on_result is not None or rules.exhausted is not None
-        return None if plain or rules.awaits_hook else _LOOP
+        return None if plain or rules.awaits_hook else unless_under_deadline("retry", _LOOP)
 
     def names(self, kind: CallKind) -> dict[str, object]:
         clock = self.policy.clock

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from everkeel.errors import TimeoutExceededError, WorkersExhaustedError
 from everkeel.policies.timeout.inflight import Again, InFlight, Key
 from everkeel.runtime.cancellation import CURRENT, Cancellation
-from everkeel.runtime.deadline import AMBIENT, Deadline
+from everkeel.runtime.deadline import AMBIENT, Deadline, unless_under_deadline
 from everkeel.runtime.expiry import GAVE_UP, SyncBounds, call_within, exhausted
 from everkeel.runtime.state import CallKind, Shadow, State
 from everkeel.runtime.tally import read, tally
@@ -22,32 +22,29 @@ if TYPE_CHECKING:
 
 # `key in live` again at the end: a sweep in between has taken the task out, and then its cancellation is ours.
 _WATCH = """\
-if ambient() is not None:
-    RESULT = AWAIT timeout.CALL(REST, ARGS)
-else:
-    loop = get_running_loop()
-    task = current_task(loop)
-    flight = timeout.flight
-    if flight.loop is not loop:
-        flight = timeout.flight_on(loop)
-    live = flight.live
-    key = task if task not in live else Again(task)
-    cancelling = task.cancelling()
-    try:
-        live[key] = clock() + flight.seconds
-        if not flight.armed:
-            flight.arm()
-        INNER
-    except BaseException as error:
-        if flight.expired(key, cancelling, error):
-            raise timeout.over(flight.seconds) from error
-        timeout.passed(error)
-        raise
-    if key in live:
-        del live[key]
-    elif flight.expired(key, cancelling, None):
-        raise timeout.over(flight.seconds)
-    tick(ok)"""
+loop = get_running_loop()
+task = current_task(loop)
+flight = timeout.flight
+if flight.loop is not loop:
+    flight = timeout.flight_on(loop)
+live = flight.live
+key = task if task not in live else Again(task)
+cancelling = task.cancelling()
+try:
+    live[key] = clock() + flight.seconds
+    if not flight.armed:
+        flight.arm()
+    INNER
+except BaseException as error:
+    if flight.expired(key, cancelling, error):
+        raise timeout.over(flight.seconds) from error
+    timeout.passed(error)
+    raise
+if key in live:
+    del live[key]
+elif flight.expired(key, cancelling, None):
+    raise timeout.over(flight.seconds)
+tick(ok)"""
 
 
 class Watched(NamedTuple):
@@ -285,7 +282,9 @@ class Timing(State):
 
     def fragment(self, kind: CallKind) -> str | None:
         # A worker thread must be given something to call; so must a task that may be left behind.
-        return _WATCH if kind == "async" and not self.policy.config.detached else None
+        if kind != "async" or self.policy.config.detached:
+            return None
+        return unless_under_deadline("timeout", _WATCH)
 
     def names(self, kind: CallKind) -> dict[str, object]:
         if kind != "async":
