@@ -88,6 +88,17 @@ def test_every_collection_reads_the_numbers_of_its_moment(meters, clock):
     }
 
 
+def test_a_collection_reads_every_snapshot_once(meters, monkeypatch):
+    EverkeelInstrumentor().instrument(meter_provider=meters.provider, spans=False)
+    policy, reads = retry("fetch"), []
+    details = type(policy.state).details
+    monkeypatch.setattr(type(policy.state), "details", lambda state: reads.append(1) or details(state))
+    meters.read()
+    assert len(reads) == 1
+    meters.read()
+    assert len(reads) == 2
+
+
 def test_what_rejected_calls_are_told_is_recorded(meters):
     EverkeelInstrumentor().instrument(meter_provider=meters.provider, spans=False)
     limit = rate_limit(1, "api", per=4)

@@ -10,11 +10,13 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import partial
 from importlib.metadata import version
+from math import inf
 from typing import TYPE_CHECKING, Any
 
+from everkeel.runtime.clock import DEFAULT
 from everkeel.runtime.events import Subscription, subscribe
 from everkeel.runtime.policy import trace_with
 from everkeel.runtime.trouble import warn
@@ -32,11 +34,18 @@ if TYPE_CHECKING:
     from everkeel.events import Event
 
 
+_OLDEST = 1.0  # seconds
+
+
 class Instruments:
     """The instruments of one meter provider. The API cannot remove an instrument, so they fall silent instead."""
 
     def __init__(self, meter: Meter) -> None:
         self.reading = False
+        self._lock = threading.Lock()
+        self._observed: dict[str, list[Observation]] = {}
+        self._served: set[str] = set()
+        self._read_at = -inf
         self._recorders: dict[str, Histogram | Counter] = {}
         for metric in METRICS.values():
             if metric.source == "snapshot":
@@ -49,11 +58,19 @@ class Instruments:
             else:
                 self._recorders[metric.name] = meter.create_counter(metric.name, metric.unit, metric.description)
 
-    def _read(self, metric: Metric, options: CallbackOptions) -> Iterator[Observation]:
-        if self.reading:
-            for name, value, attributes in measure_all():
-                if name == metric.name:
-                    yield Observation(value, attributes)
+    def _read(self, metric: Metric, options: CallbackOptions) -> Iterable[Observation]:
+        if not self.reading:
+            return ()
+        with self._lock:
+            # The SDK asks for one instrument after the other. All snapshots are read for the first of them; when one
+            # is asked for again, that is the next collection. (Readers that ask for less than all: hence the age.)
+            now = DEFAULT.monotonic()
+            if metric.name in self._served or now - self._read_at > _OLDEST:
+                self._observed, self._served, self._read_at = {}, set(), now
+                for name, value, attributes in measure_all():
+                    self._observed.setdefault(name, []).append(Observation(value, attributes))
+            self._served.add(metric.name)
+            return self._observed.get(metric.name, ())
 
     def record(self, event: Event) -> None:
         """Add what an event has to say to a histogram."""
