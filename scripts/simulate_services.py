@@ -10,9 +10,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from random import Random
-from typing import Any
+from typing import Any, TypedDict
 
-from everkeel import ConcurrencyLimit, ShedError, concurrency_limit
+from everkeel import ConcurrencyLimit, ShedError, concurrency_limit, hedge
 from everkeel.testing import VirtualClock
 
 Schedule = Callable[[float], float]
@@ -129,19 +129,74 @@ def simulate(
             run.limits.append((sampled, snapshot["limit"]))
             run.baselines.append((sampled, snapshot["baseline"] or 0.0))
             sampled += 0.1
+    run.answered += [(began, end - began) for end, began, _ in sorted(inside, key=lambda one: one[0])]
     return run
 
 
 # ------------------------------------------------------------------ the runs of the guide
 
-STEP_DOWN = {"servers": between(20, 40, 5, 20), "service_time": steady(0.05), "rate": steady(300.0)}
+
+class Scenario(TypedDict):
+    """A service and its callers: how many servers, how long they take, how many calls a second, each over time."""
+
+    servers: Schedule
+    service_time: Schedule
+    rate: Schedule
+
+
+STEP_DOWN: Scenario = {"servers": between(20, 40, 5, 20), "service_time": steady(0.05), "rate": steady(300.0)}
 """Twenty servers of 50 ms are 400 answers a second; for twenty seconds only five of them are left."""
 
-SPIKE = {"servers": steady(100), "service_time": between(20, 30, 0.25, 0.05), "rate": steady(300.0)}
+SPIKE: Scenario = {"servers": steady(100), "service_time": between(20, 30, 0.25, 0.05), "rate": steady(300.0)}
 """For ten seconds every answer takes five times as long, whatever we do."""
 
-LEAK = {"servers": steady(100), "service_time": ramp(10, 50, 0.05, 0.15), "rate": steady(300.0)}
+LEAK: Scenario = {"servers": steady(100), "service_time": ramp(10, 50, 0.05, 0.15), "rate": steady(300.0)}
 """Answers get slower little by little, to three times, until a restart."""
 
-PRESSED = {"servers": steady(20), "service_time": steady(0.05), "rate": steady(600.0)}
+PRESSED: Scenario = {"servers": steady(20), "service_time": steady(0.05), "rate": steady(600.0)}
 """Half as many calls again as can be answered, all the time."""
+
+
+# ------------------------------------------------------------------ a long tail
+
+
+@dataclass
+class Tail:
+    """How long callers waited, and how many calls that took."""
+
+    latencies: list[float]
+    attempts: int
+
+    def quantile(self, share: float) -> float:
+        """So long did that share of the callers wait at most."""
+        return sorted(self.latencies)[min(len(self.latencies) - 1, int(share * len(self.latencies)))]
+
+
+def long_tail(*, hedged: bool, calls: int = 4000, seed: int = 1) -> Tail:
+    """A service of some 10 ms where three calls in a hundred take 150 to 350 ms, asked two hundred times a second."""
+    import asyncio
+
+    chance, clock = Random(seed), VirtualClock(seed=seed)
+    tail = Tail([], 0)
+    policy = hedge(clock=clock)
+
+    async def lookup() -> None:
+        tail.attempts += 1
+        slow = chance.random() < 0.03
+        await asyncio.sleep(0.15 + 0.2 * chance.random() if slow else 0.008 + 0.004 * chance.random())
+
+    ask = policy(lookup) if hedged else lookup
+
+    async def caller() -> None:
+        began = clock.monotonic()
+        await ask()
+        tail.latencies.append(clock.monotonic() - began)
+
+    async def main() -> None:
+        async with asyncio.TaskGroup() as callers:
+            for _ in range(calls):
+                callers.create_task(caller())
+                await asyncio.sleep(chance.expovariate(200.0))
+
+    clock.run(main)
+    return tail
