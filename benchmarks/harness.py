@@ -31,6 +31,8 @@ CATEGORIES = {
     "timeout": "1 s timeout; the call returns at once",
     "timeout_yield": "1 s timeout; the call yields to the event loop once, as real I/O does",
     "bulkhead": "concurrency limit of 10, uncontended",
+    "concurrency": "adaptive concurrency limit, uncontended, beside a bulkhead of fixed size",
+    "hedge": "hedge whose first attempt answers before the delay, beside a timeout",
     "ratelimit": "rate limiter in memory, one key, never limiting",
     "ratelimit_keyed": "rate limiter in memory with many keys, safe among threads; one key, never limiting",
     "fallback": "fallback, not used",

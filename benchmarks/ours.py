@@ -168,6 +168,12 @@ if exists("bulkhead"):
     every_way("bulkhead", bulkhead)
     ours("bulkhead", "everkeel .call()", called(bulkhead))
 
+if exists("concurrency_limit", "hedge"):
+    case("concurrency", "everkeel bulkhead", kind="base", dists="everkeel")(decorated(bulkhead))
+    ours("concurrency", "everkeel", decorated(lambda: everkeel.concurrency_limit()))
+    case("hedge", "everkeel timeout", "async", kind="base", dists="everkeel")(decorated(timeout))
+    ours("hedge", "everkeel", decorated(lambda: everkeel.hedge(delay=1)), "async")
+
 if exists("rate_limit"):
     ours("ratelimit", "everkeel", decorated(limiter))
     ours("ratelimit", "everkeel .call()", called(limiter))

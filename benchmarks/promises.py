@@ -35,6 +35,8 @@ PROMISES = (
     Promise("timeout", "timeout", None, 5),
     Promise("timeout, yielding once", "timeout_yield", None, 4),
     Promise("bulkhead", "bulkhead", 12, 10),
+    Promise("adaptive concurrency limit (our bulkhead)", "concurrency", 1 / 1.5, 1 / 1.5, against="base"),
+    Promise("idle hedge (our timeout)", "hedge", None, 1 / 2, against="base"),
     Promise("rate limit, in memory, one key", "ratelimit", 2, 1),
     Promise("rate limit, keyed, thread-safe", "ratelimit_keyed", 3, 3),
     Promise("cache hit", "cache", 1, 1),
