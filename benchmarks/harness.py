@@ -228,8 +228,9 @@ class Bench:
                 self.outcome(c, fn)
         c.copies.append((timing_loop(c), fn))
         c.number = c.number or 30
-        for _ in range(3):  # warm up, and find how many calls fill a block
-            c.number = max(30, min(150_000, int(self.block_ns / self.block(c, len(c.copies) - 1))))
+        for _ in range(5):  # warm up, and find how many calls fill a block
+            # The most that was found: a block that was disturbed says too few, and few calls are all cold start.
+            c.number = max(c.number, min(150_000, int(self.block_ns / self.block(c, len(c.copies) - 1))))
 
     def block(self, c: Case, copy: int) -> float:
         """Nanoseconds per call over one block."""
