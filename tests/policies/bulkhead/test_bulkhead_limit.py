@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import gc
 import pickle
 import threading
 
@@ -211,12 +212,24 @@ def test_threads_and_event_loops_share_one_limit(form, capacity):
     assert capacity(policy) == 3
 
 
-def test_many_rejections_leave_nothing_behind(form, clock):
-    policy = bulkhead(1, "db")
-    call = form(policy, Flaky("never"))
-    with policy:
-        for _ in range(200):
-            with pytest.raises(BulkheadFullError):
+@pytest.mark.parametrize(("queue", "number"), [(0, 2_000), (1, 2_000), pytest.param(0, 10**6, marks=pytest.mark.slow)])
+def test_rejections_leave_nothing_behind(clock, queue, number):
+    policy = bulkhead(1, "db", queue=queue, max_wait=0)
+    call = policy(Flaky("never"))
+
+    def reject(times: int) -> None:
+        for _ in range(times):
+            try:
                 call()
-    assert policy.snapshot()["rejected"] == 200
+            except BulkheadFullError:
+                pass
+
+    with policy:
+        reject(100)  # what is made once is made now
+        gc.collect()
+        before = len(gc.get_objects())
+        reject(number)
+        gc.collect()
+        assert len(gc.get_objects()) - before < 50
+    assert policy.snapshot()["rejected"] == number + 100
     assert call() == "never"

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import signal
+import subprocess
+import sys
+import textwrap
 import threading
 import traceback
 from contextvars import ContextVar
@@ -350,3 +354,39 @@ def test_many_threads_call_at_once(called, clock):
         one.join()
     assert sorted(came) == sorted([number * 2 for number in range(8)] * 20)
     assert policy.snapshot()["success"] == 160
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_forked_child_has_nothing_abandoned_and_starts_threads_of_its_own():
+    script = textwrap.dedent(
+        """
+        import os, threading
+        from everkeel import TimeoutExceededError, timeout
+
+        policy, go = timeout(0.01, max_abandoned=1), threading.Event()
+        timeout(30).call(int)  # leaves an idle worker, which does not survive a fork
+        try:
+            policy.call(go.wait)
+        except TimeoutExceededError:
+            pass
+        child = os.fork()
+        if child == 0:
+            try:
+                assert policy.snapshot()["abandoned"] == 0
+                assert timeout(30).call(str, "answer") == "answer"
+                policy.reconfigure(seconds=30)
+                assert policy.call(str, "answer") == "answer"
+                os._exit(0)
+            except BaseException as error:
+                print(repr(error), flush=True)
+                os._exit(3)
+        _, status = os.waitpid(child, 0)
+        assert policy.snapshot()["abandoned"] == 1
+        go.set()
+        raise SystemExit(os.waitstatus_to_exitcode(status))
+        """
+    )
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore::DeprecationWarning", "-c", script], capture_output=True, text=True, timeout=50
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
