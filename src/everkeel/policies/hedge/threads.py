@@ -60,8 +60,6 @@ class ThreadRace:
                         if self.started > 1:
                             hedge.won(number, error)
                         raise error
-                    if clock.monotonic() >= until and seconds is not None:
-                        raise hedge.expired(seconds)  # attempts that stopped because time was up have not failed
                     if seconds is not None and clock.monotonic() >= until:
                         raise hedge.expired(seconds) from error  # it gave up in the moment in which we stop waiting
                     failures[number] = error
