@@ -156,5 +156,13 @@ _WAITING = _codes(
 )
 
 
+_STARTING = _codes(threading.Thread.start)
+
+
 def _waits(frame: FrameType | None) -> bool:
-    return frame is not None and frame.f_code in _WAITING
+    if frame is None or frame.f_code not in _WAITING:
+        return False
+    for _ in range(2):  # Event.wait, and what called it
+        frame = None if frame is None else frame.f_back
+    # Who starts a thread waits for it to begin, and goes on at once: that is work, which may lead to a deadline.
+    return frame is None or frame.f_code not in _STARTING

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
 from datetime import datetime
+from math import inf
 from random import Random
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -94,11 +95,10 @@ class VirtualClock(Clock):
 
     def wait(self, event: threading.Event, seconds: float | None) -> bool:
         """Wait until another thread sets `event`; False once so many seconds have passed without it."""
-        if seconds is None:
-            return event.wait()
-        if seconds <= 0 or event.is_set():
+        if event.is_set() or (seconds is not None and seconds <= 0):
             return event.is_set()
-        return self.turns.park(Parked(self.monotonic() + seconds, event))
+        # Without a bound it parks too: when its event is set, the others must see that it is only slow to wake up.
+        return self.turns.park(Parked(inf if seconds is None else self.monotonic() + seconds, event))
 
     def _drives(self, loop: asyncio.AbstractEventLoop) -> bool:
         return getattr(loop, "clock", None) is self
