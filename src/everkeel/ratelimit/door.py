@@ -41,7 +41,9 @@ class Door:
     def __init__(self, policy: RateLimit) -> None:
         self.policy, self.ok = policy, tally()
         self.refusals = Refusals(policy)
-        self.books = Single(policy.config) if policy.key_of is None else Ledger(policy.config, policy.max_keys)
+        self.books = (
+            Single(policy.config, policy.clock) if policy.key_of is None else Ledger(policy.config, policy.max_keys)
+        )
         self._lines: dict[Hashable, Line] = {}
         self.waiting = 0
         self._promised = 0  # the latest moment that a rejected caller was told to come back at
@@ -50,7 +52,8 @@ class Door:
         self._stale = False  # have decorated functions bound what has changed since?
         self.gate: Gate = CLOSED  # the quick way, where time is counted in nanoseconds
         self.fine: Gate = CLOSED  # the quick way, where it is counted in parts of them
-        self.arrange(self._now())
+        with self.policy.lock, self.books:
+            self.arrange()
 
     def _now(self) -> int:
         return self.policy.clock.monotonic_ns()
@@ -89,7 +92,7 @@ class Door:
 
     def try_enter(self, key: Hashable, limit: Any, cost: int) -> RateLimitedError | None:
         """Take permits if they are there now; otherwise the error, of which nobody has been told yet."""
-        with self.policy.lock:
+        with self.policy.lock, self.books:
             now = self._now()
             algorithm = self._algorithm(limit, cost)
             line = self._line(key)
@@ -111,7 +114,7 @@ class Door:
         if rules.queue:
             bounds = [bound for bound in (rules.max_wait, remaining()) if bound is not None]
             patience = nanoseconds(max(0.0, min(bounds))) if bounds else None
-        with policy.lock:
+        with self.policy.lock, self.books:
             now = self._now()
             algorithm = self._algorithm(limit, cost)
             line = self._line(key)
@@ -141,7 +144,7 @@ class Door:
         """Is it this waiter's turn, and are its permits there? Otherwise how long to wait (None: until the bell rings);
         or the error, if that is longer than it may."""
         key, limit, cost = waiter.key, waiter.limit, waiter.cost
-        with self.policy.lock:
+        with self.policy.lock, self.books:
             now = self._now()
             algorithm = self._algorithm(limit, cost)
             line = self._line(key)
@@ -214,8 +217,9 @@ class Door:
         """With the `retry_after` that will be true when other rules come into force before it is over."""
         if self._next is None or decision.allowed or now + decision.retry_after <= self._at:
             return decision
-        # The next request after that moment is decided by the old ones; but that may be somebody else's.
-        return decision._replace(retry_after=self.books.foresee(self._next, key, limit, self._at, cost) - now)
+        # The later of the two: that request may still be decided by the rules before, if it is the first after them.
+        then = self.books.foresee(self._next, key, limit, self._at, cost) - now
+        return decision._replace(retry_after=max(decision.retry_after, then))
 
     # ------------------------------------------------------------------ the line, under the lock
 
@@ -237,7 +241,7 @@ class Door:
         line.join(waiter)
         self.waiting += 1
         if self.policy.key_of is None and self.waiting == 1:
-            self.arrange(now)
+            self.arrange()
 
     def _step_out(self, waiter: Waiter, now: int) -> None:
         line = self._lines.get(waiter.key)
@@ -250,33 +254,33 @@ class Door:
         del self._lines[waiter.key]
         self.books.put_back(waiter.key, now)
         if self.policy.key_of is None:
-            self.arrange(now)
+            self.arrange()
 
     def _leave(self, waiter: Waiter) -> None:
-        with self.policy.lock:
+        with self.policy.lock, self.books:
             self._step_out(waiter, self._now())
 
-    def arrange(self, now: int) -> None:
+    def arrange(self) -> None:
         """Does the quick way stand open? Without keys, not while somebody waits: nobody may overtake."""
         cost = self.policy.config.cost
         crowded = self.policy.key_of is None and self._lines
         if callable(cost) or crowded or self._next is not None:
-            gate = self.books.close(now)
+            gate = self.books.close()
         else:
-            gate = self.books.open(cost, now)
+            gate = self.books.open(cost)
         self.gate, self.fine = (gate, CLOSED) if gate.scale == 1 else (CLOSED, gate)
 
     # ------------------------------------------------------------------ live changes
 
     def adapt(self, new: RateLimitConfig) -> None:
         """Other settings."""
-        with self.policy.lock:
+        with self.policy.lock, self.books:
             now = self._now()
             self.refusals.adapt(new)
             for line in self._lines.values():
                 line.newest_first = new.order == "newest"
             self._plan(new, now)
-            self.arrange(now)
+            self.arrange()
             self._stale = False  # whoever changes the settings refreshes the functions
             for line in self._lines.values():
                 line.wake()
@@ -288,7 +292,7 @@ class Door:
         if new.same_rates(books.rules):
             return
         at_once = algorithm.eases(books.algorithm) and books.rules.limits == new.limits
-        promised = max(self._promised, books.promised(now))
+        promised = max(self._promised, books.promised())
         at = now if at_once else max(promised, books.algorithm.replenished(now))
         if at <= now:
             self._change(new, now, lenient=False)
@@ -299,7 +303,7 @@ class Door:
         self._next = None
         self.books.change(new, now, lenient=lenient)
         self._stale = True
-        self.arrange(now)
+        self.arrange()
         for line in self._lines.values():
             line.wake()
 
@@ -315,17 +319,17 @@ class Door:
 
     def after_fork(self) -> None:
         """In a forked child: nobody waits, and nobody is between two steps."""
-        now = self._now()
         self._lines.clear()
         self.waiting = 0
-        self.books.after_fork(now)
-        self.arrange(now)
+        self.books.after_fork()
+        with self.policy.lock, self.books:
+            self.arrange()
 
     # ------------------------------------------------------------------ by hand
 
     def adjust(self, key: Hashable, limit: Any, permits: int) -> None:
         """Take more without asking, or (negative) give back; those in line may look again."""
-        with self.policy.lock:
+        with self.policy.lock, self.books:
             now = self._now()
             line = self._line(key)
             self.books.adjust(key, self.books.algorithm_of(limit), now, permits)
@@ -335,7 +339,7 @@ class Door:
 
     def lower(self, key: Hashable, limit: Any, remaining: int) -> None:
         """Leave no more than so many permits."""
-        with self.policy.lock:
+        with self.policy.lock, self.books:
             now = self._now()
             self._line(key)
             algorithm = self.books.algorithm_of(limit)
@@ -349,7 +353,7 @@ class Door:
         if not seconds:
             self.lower(key, limit, 0)
             return
-        with self.policy.lock:
+        with self.policy.lock, self.books:
             now = self._now()
             self._line(key)
             self.books.pause(key, self.books.algorithm_of(limit), now, now + nanoseconds(seconds))
@@ -357,7 +361,7 @@ class Door:
 
     def remaining(self, key: Hashable, limit: Any) -> int:
         """How many permits are there."""
-        with self.policy.lock:
+        with self.policy.lock, self.books:
             now = self._now()
             self._line(key)
             left = self.books.look(key, self.books.algorithm_of(limit), now, 0).remaining

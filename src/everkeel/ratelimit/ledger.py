@@ -1,4 +1,6 @@
-"""What is charged to whom: a state per key, in bounded memory. All methods are called under the limiter's lock.
+"""What is charged to whom: a state per key, in bounded memory.
+
+All methods are called under the limiter's lock and in a `with` block, which takes the states in hand.
 
 A key is forgotten only when it is idle, which changes no decision. There is no scan: each new key takes a few others
 with it. They are in two tables. Keys are used in `states`; when it has doubled, it becomes `older`, from which every
@@ -182,8 +184,6 @@ class Ledger:
 
     def _turn_over(self) -> None:
         self._older, self._before, self.states, self._lenient = self.states, self.algorithm, {}, False
-        if self._gate is not None:
-            self._gate.states = self.states
 
     def _look_at_a_few(self, now: int, looks: int) -> None:
         older = self._older
@@ -228,7 +228,7 @@ class Ledger:
 
         `lenient`: the next request of each key is still decided by the rules before.
         """
-        self.close(now)
+        self.close()
         while self._older:  # left over from the change before, or from the last time it was full
             self._look_at_a_few(now, len(self._older))
         for key, entry in self._aside.items():
@@ -245,28 +245,44 @@ class Ledger:
 
     # ------------------------------------------------------------------ the quick way
 
-    def promised(self, now: int) -> int:
-        """The latest moment that a caller turned away at the gate was told."""
-        gate = self._gate
-        if gate is not None:
-            self._promised = max(self._promised, -(-(gate.latest - gate.room) // gate.scale))
-        return self._promised
-
-    def open(self, cost: int, now: int) -> Gate:
-        """Let woven functions decide, if this is a bucket; answers their gate."""
+    def open(self, cost: int) -> Gate:
+        """Let woven functions decide as soon as the block ends, if it is a bucket; answers their gate."""
+        self.close()
         if type(self.algorithm) not in (TokenBucket, LeakyBucket) or self.rules.limits is not None:
-            return self.close(now)
-        self.promised(now)
-        self._gate = Gate(self.algorithm, cost, self.states)  # type: ignore[arg-type]  # a TokenBucket, by the line above
+            return CLOSED
+        self._gate = Gate(self.algorithm, cost)  # type: ignore[arg-type]  # a TokenBucket, by the line above
         return self._gate
 
-    def close(self, now: int) -> Gate:
+    def close(self) -> Gate:
         """Let nobody pass but through the methods here."""
-        self.promised(now)
+        self.promised()
         self._gate = None
         return CLOSED
 
-    def after_fork(self, now: int) -> None:
-        """In a forked child: nobody waits here."""
+    def promised(self) -> int:
+        """The latest moment that a caller turned away at the gate was told."""
+        gate = self._gate
+        if gate is not None:
+            self._promised = max(self._promised, -(-(gate.latest - gate.slack) // gate.scale))
+        return self._promised
+
+    def __enter__(self) -> None:
+        """Take the states in hand."""
+        gate = self._gate
+        if gate is not None:
+            try:
+                gate.hand.pop()
+            except IndexError:
+                gate.take(None)
+
+    def __exit__(self, *error: object) -> None:
+        """Put them back."""
+        if self._gate is not None:
+            self._gate.hand.append(self.states)
+
+    def after_fork(self) -> None:
+        """In a forked child: whoever had them in hand is not here, and nobody waits."""
+        if self._gate is not None:
+            self._gate.hand.append(self.states)
         for key in list(self._aside):
-            self.put_back(key, now)
+            self.put_back(key, 0)

@@ -1,6 +1,6 @@
-"""What is charged to a limiter without keys: one state. All methods are called under the limiter's lock.
+"""What is charged to a limiter without keys: one state.
 
-While the quick way is open, the number that is the state of a bucket is in the hand of the gate.
+All methods are called under the limiter's lock and in a `with` block, which takes the state in hand.
 """
 
 from __future__ import annotations
@@ -15,15 +15,16 @@ from everkeel.ratelimit.gate import CLOSED, Gate
 
 if TYPE_CHECKING:
     from everkeel.ratelimit.config import RateLimitConfig
+    from everkeel.runtime.clock import Clock
 
 
 class Single:
     """One state, under whatever key."""
 
-    __slots__ = ("_gate", "_paused", "_promised", "_state", "algorithm", "full", "overflows", "rules")
+    __slots__ = ("_clock", "_gate", "_paused", "_promised", "_state", "algorithm", "full", "overflows", "rules")
 
-    def __init__(self, rules: RateLimitConfig) -> None:
-        self.rules = rules
+    def __init__(self, rules: RateLimitConfig, clock: Clock) -> None:
+        self.rules, self._clock = rules, clock
         self.algorithm: Algorithm = rules.make_algorithm(rules.rate)
         self._state: Any = None
         self._gate: Gate | None = None
@@ -34,46 +35,47 @@ class Single:
         """The algorithm at the key's own limit: there is but one."""
         return self.algorithm
 
+    # ------------------------------------------------------------------ what is charged
+
     def acquire(self, key: Hashable, algorithm: Algorithm, now: int, permits: int) -> Decision:
         """Take permits, if they are there."""
-        state, decision = pause.acquire(algorithm, self._take(now), now, permits)
-        self._put(state, now)
+        self._state, decision = pause.acquire(algorithm, self._state, now, permits)
         return decision
 
     def look(self, key: Hashable, algorithm: Algorithm, now: int, permits: int) -> Decision:
         """What `acquire` would answer."""
-        return pause.acquire(algorithm, self._peek(now), now, permits)[1]
+        return pause.acquire(algorithm, self._state, now, permits)[1]
 
     def used(self, key: Hashable, algorithm: Algorithm, now: int) -> int:
         """How many permits are charged."""
-        return pause.used(algorithm, self._peek(now), now)
+        return pause.used(algorithm, self._state, now)
 
     def adjust(self, key: Hashable, algorithm: Algorithm, now: int, permits: int) -> None:
         """Take more without asking, or (negative) give back."""
-        if permits < 0:
-            self.promised(now)
-        self._put(pause.adjust(algorithm, self._take(now), now, permits), now)
+        self.promised()
+        self._state = pause.adjust(algorithm, self._state, now, permits)
 
     def pause(self, key: Hashable, algorithm: Algorithm, now: int, until: int) -> None:
         """Grant nothing before `until`."""
         self._paused = max(self._paused, until)
-        self._put(pause.pause(algorithm, self._take(now), now, until), now)
+        self._state = pause.pause(algorithm, self._state, now, until)
 
     def foresee(self, rules: RateLimitConfig, key: Hashable, limit: Any, at: int, permits: int) -> int:
         """When the same request would pass, if `rules` come into force at `at`."""
         algorithm = rules.make_algorithm(rules.rate)
-        state = self._adopted(algorithm, self._peek(at), at)
-        return at + pause.acquire(algorithm, state, at, permits)[1].retry_after
+        return at + pause.acquire(algorithm, self._adopted(algorithm, at), at, permits)[1].retry_after
+
+    # ------------------------------------------------------------------ live changes
 
     def change(self, rules: RateLimitConfig, now: int, *, lenient: bool) -> None:
         """Other rules: what is charged stays charged."""
-        self.close(now)
+        self.close()
         algorithm = rules.make_algorithm(rules.rate)
-        self._state = self._adopted(algorithm, self._state, now)
+        self._state = self._adopted(algorithm, now)
         self.rules, self.algorithm = rules, algorithm
 
-    def _adopted(self, algorithm: Algorithm, state: Any, now: int) -> Any:
-        state = pause.adopt(algorithm, self.algorithm, state, now)
+    def _adopted(self, algorithm: Algorithm, now: int) -> Any:
+        state = pause.adopt(algorithm, self.algorithm, self._state, now)
         return state if now >= self._paused else pause.pause(algorithm, state, now, self._paused)
 
     def catch_up(self, key: Hashable, algorithm: Algorithm, now: int) -> None:
@@ -91,55 +93,52 @@ class Single:
 
     # ------------------------------------------------------------------ the quick way
 
-    def open(self, cost: int, now: int) -> Gate:
-        """Let woven functions decide, if this is a bucket; answers their gate."""
-        self.close(now)
+    def open(self, cost: int) -> Gate:
+        """Let woven functions decide as soon as the block ends, if it is a bucket; answers their gate."""
+        self.close()
         if type(self.algorithm) not in (TokenBucket, LeakyBucket):
             return CLOSED
-        state, self._state = self._state, None
-        self._gate = Gate(self.algorithm, cost, {})  # type: ignore[arg-type]  # a TokenBucket, by the line above
-        self._put(state, now)
+        self._gate = Gate(self.algorithm, cost)  # type: ignore[arg-type]  # a TokenBucket, by the line above
         return self._gate
 
-    def close(self, now: int) -> Gate:
+    def close(self) -> Gate:
         """Let nobody pass but through the methods here."""
-        if self._gate is not None:
-            self.promised(now)
-            self._state, self._gate = self._take(now), None
+        self.promised()
+        self._gate = None
         return CLOSED
 
-    def promised(self, now: int) -> int:
+    def promised(self) -> int:
         """The latest moment that a caller turned away at the gate may have been told.
 
         It was told when the state of then leaves room, and a state only grows, unless permits are given back.
         """
         gate = self._gate
-        if gate is not None:
-            told = -(-(self._peek(now) + gate.price - gate.room) // gate.scale)
-            self._promised = max(self._promised, told)
+        if gate is not None and self._state is not None:
+            self._promised = max(self._promised, -(-(self._state - gate.slack) // gate.scale))
         return self._promised
 
-    def _take(self, now: int) -> Any:
+    def __enter__(self) -> None:
+        """Take the number in hand. If it is lost, the bucket is taken for an empty one."""
         gate = self._gate
-        if gate is None:
-            return self._state
-        try:
-            return gate.hand.pop()
-        except IndexError:
-            return gate.take(self.algorithm.charged(now, self.algorithm.rate.burst))
+        if gate is not None:
+            try:
+                self._state = gate.hand.pop()
+            except IndexError:
+                self._state = gate.take(None)
+                if self._state is None:
+                    self._state = self._empty()
 
-    def _put(self, state: Any, now: int) -> None:
-        if self._gate is None:
-            self._state = state
-        else:
-            self._gate.hand.append(self.algorithm.charged(now, 0) if state is None else state)
+    def __exit__(self, *error: object) -> None:
+        """Put it back."""
+        if self._gate is not None:
+            if self._state is None:
+                self._state = self.algorithm.charged(self._clock.monotonic_ns(), 0)
+            self._gate.hand.append(self._state)
 
-    def _peek(self, now: int) -> Any:
-        state = self._take(now)
-        self._put(state, now)
-        return state
+    def _empty(self) -> Any:
+        return self.algorithm.charged(self._clock.monotonic_ns(), self.algorithm.rate.burst)
 
-    def after_fork(self, now: int) -> None:
+    def after_fork(self) -> None:
         """In a forked child: whoever had the number in hand is not here."""
         if self._gate is not None and not self._gate.hand:
-            self._put(self.algorithm.charged(now, self.algorithm.rate.burst), now)
+            self._gate.hand.append(self._empty())

@@ -32,9 +32,11 @@ try:
 except IndexError:
     AWAIT limiter.LATE(None, ARGS)
 else:
-    then = gate.price + (now if full_at < now else full_at)
-    if then - now <= gate.room:
-        gate.hand.append(then)
+    if full_at < now:
+        gate.hand.append(now + gate.price)
+        tick(ok)
+    elif full_at - now <= gate.slack:
+        gate.hand.append(full_at + gate.price)
         tick(ok)
     else:
         gate.hand.append(full_at)
@@ -43,28 +45,33 @@ INNER"""
 
 _KEYED = """\
 which = key(ARGS)
-with lock:
-    gate = door.gate
-    now = clock()
-    try:
-        then = gate.states.get(which)
-    except TypeError:
-        then = None
-    if then is None:
-        granted = False
-    else:
-        then = gate.price + (now if then < now else then)
-        granted = then - now <= gate.room
-        if granted:
-            gate.states[which] = then
-        elif then > gate.latest:
-            gate.latest = then
-if granted:
-    tick(ok)
-elif then is None:
+gate = door.gate
+now = clock()
+try:
+    states = gate.hand.pop()
+except IndexError:
     AWAIT limiter.LATE(which, ARGS)
 else:
-    REFUSE
+    try:
+        full_at = states[which]
+        if full_at < now:
+            states[which] = now + gate.price
+        elif full_at - now <= gate.slack:
+            states[which] = full_at + gate.price
+        else:
+            if full_at > gate.latest:
+                gate.latest = full_at
+            over, full_at = full_at - now, None
+    except (KeyError, TypeError):
+        over = full_at = None
+    finally:
+        gate.hand.append(states)
+    if full_at is not None:
+        tick(ok)
+    elif over is None:
+        AWAIT limiter.LATE(which, ARGS)
+    else:
+        REFUSE
 INNER"""
 
 
@@ -126,16 +133,16 @@ class Limiting(State):
         await self.aadmit(key, self.cost_of(args, kwargs), args, kwargs)
 
     def refused(self, gate: Gate, over: int, key: Hashable = None) -> RateLimitedError:
-        """The usual rejection, made quickly: a bucket, no queue, nobody who listens."""
+        """The usual rejection, made quickly: a bucket, no queue, nobody listens. `over`: how long until it is full."""
         policy = self.policy
         next(policy.rejections)
-        missing = over - gate.room
+        missing = over - gate.slack
         if gate.scale != 1:
             missing = -(-missing // gate.scale)
         wait = missing / 1e9
         if wait * 1e9 < missing:
             wait = seconds_up(missing)
-        left = 0 if gate.price == gate.interval else max(0, (gate.room - over + gate.price) // gate.interval)
+        left = 0 if gate.price == gate.interval else max(0, (gate.slack + gate.price - over) // gate.interval)
         return RateLimitedError(policy.name, wait, gate.permits, left, key, None, "local")
 
     def _passes_by(self, key: Hashable, args: tuple[Any, ...] | None, kwargs: dict[str, Any] | None) -> bool:
@@ -286,7 +293,7 @@ class Limiting(State):
         policy = self.policy
         rules, keyed = policy.config, policy.key_of is not None
         quiet = not rules.queue and not policy.heard() and rules.on_rejected is None
-        refuse = f"raise limiter.refused(gate, then - now{', which' if keyed else ''})"
+        refuse = f"raise limiter.refused(gate, {'over, which' if keyed else 'full_at - now'})"
         if not quiet or rules.retry_after_strategy != "fixed":
             refuse = f"AWAIT limiter.LATE({'which' if keyed else 'None'}, ARGS)"
         text = (_KEYED if keyed else _ONE).replace("REFUSE", refuse)
@@ -303,7 +310,7 @@ class Limiting(State):
             return {}
         given: dict[str, object] = {"clock": self.policy.clock.monotonic_ns, "tick": next}
         if self.policy.key_of is not None:
-            given |= {"key": self.policy.key_of, "lock": self.policy.lock}
+            given["key"] = self.policy.key_of
         return given
 
     # ------------------------------------------------------------------ live changes, being watched
@@ -313,7 +320,6 @@ class Limiting(State):
 
     def after_fork(self) -> None:
         self.door.after_fork()
-        self.policy.refresh()  # decorated functions have bound the lock, which may be held for ever here
 
     def shadow(self) -> State:
         from everkeel.ratelimit.shadow import WouldLimit
