@@ -193,7 +193,7 @@ def test_a_coroutine_that_is_closed_gives_its_place_back(limited, clock):
 
 
 @pytest.mark.parametrize("style", ["plain", "woven", "ranked"])
-def test_an_interrupt_at_any_instruction_loses_no_place(style):
+def test_an_interrupt_at_the_start_of_any_function_loses_no_place(style):
     # An interrupt that comes with every trace event in turn stands for a Ctrl-C at that place.
     settings = {"priorities": {"only": 0.0}} if style == "ranked" else {}
     policy = concurrency_limit(initial=1, **settings)
