@@ -28,7 +28,7 @@ class AtOnce(set[type[BaseException]]):
 
     def learn(self, cls: type[BaseException]) -> None:
         """Errors of this class may be such: take it in unless they can say when to come back, or are too many."""
-        if self._classifier is None or len(self) >= _MOST_CLASSES:
+        if cls in self or self._classifier is None or len(self) >= _MOST_CLASSES:
             return
         if self._classifier.knows(cls) and not hasattr(cls, "retry_after") and not hasattr(cls, "__getattr__"):
             self.add(cls)

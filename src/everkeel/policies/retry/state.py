@@ -89,12 +89,15 @@ class Retrying(State):
             and run.attempts + 1 < (rules.attempts or 0)
             and rules is policy.config
             and getattr(error, "retry_after", None) is None
-            and not (policy.subscriptions or hub.everywhere or marks.wanted)
+            and not (policy.subscriptions or hub.everywhere)
         ):
             run.attempts += 1
             run.delay = 0.0  # the attempt before may have been told to wait
             run.history = (type(error), error.args, 0.0, run.history)
             next(self.retries)
+            if marks.wanted and not run.marked:
+                run.marked, run.before = True, CURRENT.get()
+                run.outer = marked_outer(run.before)
             return run
         return self.decide(run, error)
 
