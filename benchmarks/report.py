@@ -31,7 +31,8 @@ a lock. One thread, no contention, garbage collector off.
 FOOTNOTE = """\
 Ratios are to the fastest peer of the row in this run, sync / async. `*args, **kwargs` is the same decorator on a
 signature that takes anything, and *being scraped* has a thread that reads every snapshot a hundred times a
-second; both may cost 1.5 times of what is promised."""
+second; both may cost 1.5 times of what is promised. *Two failures, then success* is measured while nobody in the
+process has asked for `current_attempt()` or listens for retries: what either costs is in the table `retry_fail`."""
 
 
 @dataclass(frozen=True)
