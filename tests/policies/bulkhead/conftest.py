@@ -24,6 +24,7 @@ import pytest
 
 from everkeel import BulkheadFullError
 from everkeel.policies.bulkhead.state import Places
+from everkeel.runtime import workers
 from everkeel.runtime.signature import kind_of
 from everkeel.runtime.state import State
 from everkeel.testing import VirtualClock, VirtualLoop, wait_until_idle
@@ -297,3 +298,22 @@ def capacity() -> Callable[..., int]:
         raise AssertionError("there is no end to it")
 
     return count
+
+
+@pytest.fixture
+def quiet() -> Callable[[], None]:
+    """`quiet()` waits until the worker threads that this test made busy have nothing to do any more."""
+    before = busy_workers()
+
+    def wait() -> None:
+        for _ in range(30_000):
+            if busy_workers() <= before:
+                return
+            threading.Event().wait(0.001)
+        raise AssertionError("a worker does not come back")
+
+    return wait
+
+
+def busy_workers() -> int:
+    return len([one for one in threading.enumerate() if one.name == "everkeel-worker"]) - len(workers._idle)

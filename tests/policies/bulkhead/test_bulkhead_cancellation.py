@@ -9,7 +9,6 @@ import threading
 import pytest
 
 from everkeel import BulkheadFullError, TimeoutExceededError, bulkhead, timeout
-from everkeel.runtime import workers
 from everkeel.testing import cancel_at_every_await
 
 
@@ -264,30 +263,22 @@ def test_a_body_left_behind_by_a_detached_timeout_keeps_its_place(form, clock, c
     assert capacity(policy) == 1
 
 
-def wait_for_workers() -> None:
-    for _ in range(30_000):
-        if len(workers._idle) >= len([one for one in threading.enumerate() if one.name == "everkeel-worker"]):
-            return
-        threading.Event().wait(0.001)
-    raise AssertionError("a worker does not come back")
-
-
-def test_a_running_call_in_a_worker_keeps_its_place_after_its_caller_has_left(form, clock, capacity):
+def test_a_running_call_in_a_worker_keeps_its_place_after_its_caller_has_left(form, clock, capacity, quiet):
     policy, release = bulkhead(1, "db"), threading.Event()
     with pytest.raises(TimeoutExceededError):
         timeout(1, "limit")(form(policy, release.wait))(30)
     assert policy.snapshot()["running"] == 1
     release.set()
-    wait_for_workers()
+    quiet()
     assert capacity(policy) == 1
 
 
-def test_a_queued_call_in_a_worker_leaves_the_queue_when_its_caller_leaves(form, clock, capacity):
+def test_a_queued_call_in_a_worker_leaves_the_queue_when_its_caller_leaves(form, clock, capacity, quiet):
     policy = bulkhead(1, "db", queue=1)
     with policy:
         with pytest.raises(TimeoutExceededError):
             timeout(1, "limit")(form(policy, print))()
         assert clock.monotonic() == 1.0
-        wait_for_workers()
+        quiet()
         assert policy.snapshot()["waiting"] == 0
     assert capacity(policy) == 1

@@ -21,7 +21,6 @@ from everkeel import (
     pipeline,
     retry,
 )
-from everkeel.runtime import workers
 from everkeel.testing import Flaky
 
 
@@ -51,21 +50,12 @@ class Gated:
 
 
 @pytest.fixture
-def work():
+def work(quiet):
     gated = Gated()
     yield gated
     for _ in range(3):  # what waits begins when what runs has ended
         gated.finish(*gated.gates, *"abcdefgh")
     quiet()
-
-
-def quiet() -> None:
-    """Wait until no worker is busy any more."""
-    for _ in range(30_000):
-        if len(workers._idle) >= len([one for one in threading.enumerate() if one.name == "everkeel-worker"]):
-            return
-        threading.Event().wait(0.001)
-    raise AssertionError("a worker does not come back")
 
 
 def test_work_is_done_in_another_thread_and_its_result_comes_back(clock):
@@ -103,7 +93,7 @@ def test_no_more_run_at_once_than_there_are_threads(clock, work):
     assert [future.result(30) for future in futures] == ["a", "b", "c", "d"]
 
 
-def test_the_limit_holds_under_pressure(clock):
+def test_the_limit_holds_under_pressure(clock, quiet):
     pool, lock, now, peak = bulkhead_pool(3, "reports", queue=1000), threading.Lock(), [0], [0]
 
     def job() -> None:
@@ -199,7 +189,7 @@ def test_work_that_has_waited_too_long_is_not_begun(clock, work):
     assert pool.snapshot()["rejected"] == 1
 
 
-def test_work_that_has_waited_not_too_long_is_begun_and_its_wait_is_counted(clock, work):
+def test_work_that_has_waited_not_too_long_is_begun_and_its_wait_is_counted(clock, work, quiet):
     pool = bulkhead_pool(1, "reports", queue=1, max_wait=2)
     pool.submit(work, "a")
     work.wait_for("a")
@@ -261,7 +251,7 @@ def test_work_runs_in_the_context_of_whoever_handed_it_over_also_when_it_had_to_
 # ------------------------------------------------------------------ as a policy
 
 
-def test_a_decorated_function_waits_for_its_result(clock):
+def test_a_decorated_function_waits_for_its_result(clock, quiet):
     pool = bulkhead_pool(1, "reports")
 
     @pool
