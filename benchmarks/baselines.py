@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import functools
+import itertools
 import signal
 import threading
 import time
@@ -17,6 +18,11 @@ from asyncio import iscoroutinefunction
 from harness import CATEGORIES, BoomError, case
 
 HOUR, MANY = 3600, 10**9
+
+
+def rotating():
+    """A function of a call's argument that answers a thousand keys in turn."""
+    return functools.partial(next, itertools.cycle([f"key-{n}" for n in range(1000)]))  # the argument: a default
 
 
 def around(fn, cm):

@@ -35,6 +35,8 @@ CATEGORIES = {
     "hedge": "hedge whose first attempt answers before the delay, beside a timeout",
     "ratelimit": "rate limiter in memory, one key, never limiting",
     "ratelimit_keyed": "rate limiter in memory with many keys, safe among threads; one key, never limiting",
+    "ratelimit_many": "the same, a thousand keys in turn",
+    "ratelimit_reject": "a rate limiter rejects; includes raise and catch",
     "fallback": "fallback, not used",
     "cache": "cache hit",
     "gate": "a feature toggle that is on, a fail fast that is closed, chaos that is not enabled; the call succeeds",
@@ -44,6 +46,7 @@ CATEGORIES = {
     "retry_fail": "two failures, then success, no delay; above the same three calls made by hand",
 }
 
+REJECTING = ("open", "ratelimit_reject")  # what is timed there is a call that is turned away
 Factory = Callable[..., Any]  # of the innermost function: the function wrapped
 COPIES = 3  # of every case, in turn: where code happens to lie in memory is worth up to a third of a short call
 
@@ -144,7 +147,7 @@ for _ in (1, 2, 3):
 def timing_loop(c: Case) -> Factory:
     """The loop that times this case and no other."""
     call = "await fn(1)" if c.mode == "async" else "fn(1)"
-    if c.category == "open":
+    if c.category in REJECTING:
         body = _CAUGHT.format(call=call)
     elif c.category == "retry_fail" and c.kind == "bare":
         body = _BY_HAND.format(call=call)
@@ -188,7 +191,7 @@ class Bench:
         """Build the case over a counting function and see that it does what its category says."""
         fn, hits = counted(innermost(c.category, c.mode), c.mode)
         wrapped = self.call(c.mode, c.factory, fn)
-        if c.category == "open":
+        if c.category in REJECTING:
             if c.kind not in ("bare", "base"):
                 self._check_open(c, wrapped, hits)
         elif c.category == "retry_fail":
@@ -223,7 +226,7 @@ class Bench:
         """One more copy of the case, over a function of its own, warm."""
         never_fails = c.category == "open" and c.kind == "bare"
         fn = self.call(c.mode, c.factory, innermost("wrap" if never_fails else c.category, c.mode))
-        if c.category == "open":
+        if c.category in REJECTING:
             for _ in range(25):
                 self.outcome(c, fn)
         c.copies.append((timing_loop(c), fn))

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from importlib.util import find_spec
 from typing import Any
 
-from baselines import HOUR, MANY
+from baselines import HOUR, MANY, rotating
 from footprint import IMPORTS, memory
 from harness import Factory, case
 
@@ -166,6 +166,14 @@ def keyed_limiter() -> Any:
     return everkeel.rate_limit(MANY, key=lambda x: x)
 
 
+def limiter_of_many() -> Any:
+    return everkeel.rate_limit(MANY, key=rotating())
+
+
+def full_limiter() -> Any:
+    return everkeel.rate_limit(1, per=HOUR)
+
+
 every_way("retry", retry)
 ours("retry", "everkeel .call()", called(retry))
 ours("retry_fail", "everkeel", decorated(lambda: everkeel.retry(backoff=0)))
@@ -202,6 +210,10 @@ if exists("rate_limit"):
     ours("ratelimit", "everkeel", decorated(limiter))
     ours("ratelimit", "everkeel .call()", called(limiter))
     ours("ratelimit_keyed", "everkeel", decorated(keyed_limiter))
+    ours("ratelimit_keyed", "everkeel .call()", called(keyed_limiter))
+    ours("ratelimit_many", "everkeel", decorated(limiter_of_many))
+    ours("ratelimit_reject", "everkeel", decorated(full_limiter))
+    ours("ratelimit_reject", "everkeel, keyed", decorated(lambda: everkeel.rate_limit(1, per=HOUR, key=lambda x: x)))
 
 if exists("cache"):
     every_way("cache", lambda: everkeel.cache(HOUR, max_size=128))

@@ -8,11 +8,12 @@ from __future__ import annotations
 import asyncio
 import functools
 import threading
+import time
 from asyncio import iscoroutinefunction
 from datetime import timedelta
 from fractions import Fraction
 
-from baselines import HOUR, MANY, around, before
+from baselines import HOUR, MANY, around, before, rotating
 from harness import case
 
 # ------------------------------------------------------------------ retry
@@ -284,22 +285,29 @@ def _(fn):
 # ------------------------------------------------------------------ rate limiters
 
 
-def _limits(fn, strategy):
+def hot():
+    """The key of a call where there is one for all; a limiter with keys has to ask for it."""
+    return "key"
+
+
+def _limits(fn, strategy, key=hot, permits=MANY):
     import limits
 
-    item = limits.parse(f"{MANY}/hour")
+    item = limits.parse(f"{permits}/hour")
     if iscoroutinefunction(fn):
         import limits.aio
 
         s = getattr(limits.aio.strategies, strategy)(limits.aio.storage.MemoryStorage())
     else:
         s = getattr(limits.strategies, strategy)(limits.storage.MemoryStorage())
-    return before(fn, lambda: s.hit(item, "key"))
+    return before(fn, lambda: s.hit(item, key()))
 
 
 for _category in ("ratelimit", "ratelimit_keyed"):
     case(_category, "limits FixedWindow")(lambda fn: _limits(fn, "FixedWindowRateLimiter"))
     case(_category, "limits SlidingWindowCounter")(lambda fn: _limits(fn, "SlidingWindowCounterRateLimiter"))
+case("ratelimit_many", "limits FixedWindow")(lambda fn: _limits(fn, "FixedWindowRateLimiter", rotating()))
+case("ratelimit_reject", "limits FixedWindow")(lambda fn: _limits(fn, "FixedWindowRateLimiter", permits=1))
 
 
 @case("ratelimit", "aiolimiter", "async")
@@ -338,13 +346,51 @@ for _category in ("ratelimit", "ratelimit_keyed"):
     case(_category, "throttled-py GCRA")(lambda fn: _throttled(fn, "gcra"))
 
 
-@case("ratelimit_keyed", "token_bucket", "sync")
-@case("ratelimit", "token_bucket", "sync")
+@case("ratelimit_many", "throttled-py GCRA", "sync")
 def _(fn):
+    from throttled import MemoryStore, Throttled, rate_limiter
+
+    t = Throttled(using="gcra", quota=rate_limiter.per_sec(MANY, burst=MANY), store=MemoryStore())
+    key = rotating()
+    return before(fn, lambda: not t.limit(key()).limited)
+
+
+def _token_bucket(fn, key=hot, rate=MANY, capacity=MANY):
     import token_bucket
 
-    limiter = token_bucket.Limiter(MANY, MANY, token_bucket.MemoryStorage())
-    return before(fn, lambda: limiter.consume("key"))
+    limiter = token_bucket.Limiter(rate, capacity, token_bucket.MemoryStorage())
+    return before(fn, lambda: limiter.consume(key()))
+
+
+case("ratelimit", "token_bucket", "sync")(_token_bucket)
+case("ratelimit_keyed", "token_bucket", "sync")(_token_bucket)
+case("ratelimit_many", "token_bucket", "sync")(lambda fn: _token_bucket(fn, rotating()))
+case("ratelimit_reject", "token_bucket", "sync")(lambda fn: _token_bucket(fn, rate=1e-6, capacity=1))
+
+
+def _pyrate_keyed(fn, key):
+    """A bucket for each name takes a factory of one's own."""
+    from pyrate_limiter import GCRA, BucketFactory, Duration, Limiter, Rate, RateItem, StateBucket
+
+    class Each(BucketFactory):
+        def __init__(self):
+            self.buckets = {}
+
+        def wrap_item(self, name, weight=1):
+            return RateItem(name, time.monotonic_ns() // 1_000_000, weight=weight)
+
+        def get(self, item):
+            bucket = self.buckets.get(item.name)
+            if bucket is None:
+                bucket = self.buckets[item.name] = StateBucket([Rate(MANY, Duration.SECOND)], GCRA())
+            return bucket
+
+    limiter = Limiter(Each())
+    return before(fn, lambda: limiter.try_acquire(key()))
+
+
+case("ratelimit_keyed", "pyrate-limiter GCRA", "sync")(lambda fn: _pyrate_keyed(fn, hot))
+case("ratelimit_many", "pyrate-limiter GCRA", "sync")(lambda fn: _pyrate_keyed(fn, rotating()))
 
 
 @case("ratelimit", "ratelimit", "sync")
@@ -352,6 +398,13 @@ def _(fn):
     import ratelimit
 
     return ratelimit.limits(MANY, 1)(fn)
+
+
+@case("ratelimit_reject", "ratelimit", "sync")
+def _(fn):
+    import ratelimit
+
+    return ratelimit.limits(1, HOUR)(fn)
 
 
 @case("ratelimit", "asyncio-throttle (log)", "async")

@@ -39,6 +39,7 @@ PROMISES = (
     Promise("idle hedge (our timeout)", "hedge", None, 1 / 2, against="base"),
     Promise("rate limit, in memory, one key", "ratelimit", 2, 1),
     Promise("rate limit, keyed, thread-safe", "ratelimit_keyed", 3, 3),
+    Promise("rate limit, a thousand keys in turn", "ratelimit_many", 3, 3),
     Promise("cache hit", "cache", 1, 1),
     Promise("retry + breaker + bulkhead (+ timeout if async)", "stack_full", 15, 8),
     Promise("open breaker rejects", "open", 1.5, 1.2),
@@ -53,6 +54,7 @@ PROMISES = (
     ),
 )
 VARIANTS = ("everkeel, *args, **kwargs", "everkeel, being scraped", "everkeel, OpenTelemetry metrics")
+REJECTED_AT_MOST = 1.5  # times an open breaker's rejection
 IMPORT_AT_MOST = 1.5  # times `import asyncio` alone
 
 
@@ -70,7 +72,22 @@ class Row:
 def check(results: list[Result], memory: list[Bytes], imports: dict[str, float | None]) -> list[Row]:
     """Every promise that concerns something measured in this run."""
     timed = [row for promise in PROMISES for row in _timed(promise, results)]
-    return [*timed, *_bytes(memory), *_imported(imports)]
+    return [*timed, *_rejected(results), *_bytes(memory), *_imported(imports)]
+
+
+def _rejected(results: list[Result]) -> Iterator[Row]:
+    """To be turned away by a limiter costs little more than by a breaker: both are busy when everything else is."""
+    measured, against, holds = [], [], []
+    for mode in ("sync", "async"):
+        mine, breaker = (_find(results, category, mode, "everkeel") for category in ("ratelimit_reject", "open"))
+        if mine is None or breaker is None:
+            continue
+        measured.append(f"{mine.ns / breaker.ns:.2f}x")
+        against.append(f"open breaker {breaker.ns:,.0f} : {mine.ns:,.0f} ns")
+        holds.append(mine.ns <= REJECTED_AT_MOST * breaker.ns)
+    if holds:
+        promised = f"under {REJECTED_AT_MOST}x our open breaker"
+        yield Row("rate limit rejects", promised, " / ".join(measured), "; ".join(against), all(holds))
 
 
 def _timed(promise: Promise, results: list[Result]) -> Iterator[Row]:

@@ -100,7 +100,8 @@ class Limiting(State):
             return None
         if self._denied(key):
             raise self.door.refusals.told(self.door.refusals.denied(key))
-        self.door.enter(key, self.limit_of(key), cost)
+        if not self._slips_in(key, cost):
+            self.door.enter(key, self.limit_of(key), cost)
         return cost
 
     async def aadmit(
@@ -111,7 +112,8 @@ class Limiting(State):
             return None
         if self._denied(key):
             raise self.door.refusals.told(self.door.refusals.denied(key))
-        await self.door.aenter(key, self.limit_of(key), cost)
+        if not self._slips_in(key, cost):
+            await self.door.aenter(key, self.limit_of(key), cost)
         return cost
 
     def look(
@@ -122,6 +124,8 @@ class Limiting(State):
             return None
         if self._denied(key):
             return self.door.refusals.denied(key)
+        if self._slips_in(key, cost):
+            return cost
         error = self.door.try_enter(key, self.limit_of(key), cost)
         return cost if error is None else error
 
@@ -144,6 +148,9 @@ class Limiting(State):
             wait = seconds_up(missing)
         left = 0 if gate.price == gate.interval else max(0, (gate.slack + gate.price - over) // gate.interval)
         return RateLimitedError(policy.name, wait, gate.permits, left, key, None, "local")
+
+    def _slips_in(self, key: Hashable, cost: int) -> bool:
+        return type(cost) is int and cost > 0 and not self.policy.grants_are_heard() and self.door.slip_in(key, cost)
 
     def _passes_by(self, key: Hashable, args: tuple[Any, ...] | None, kwargs: dict[str, Any] | None) -> bool:
         """Is this call not limited at all?"""
