@@ -263,5 +263,8 @@ def test_measuring_can_be_switched_on_and_off_and_tuned_while_it_works(form: Any
     assert limiter.snapshot()["backpressure"] == pytest.approx(0.5)
     limiter.reconfigure(gradient_sensitivity=4)
     assert limiter.snapshot()["backpressure"] == pytest.approx(0.25)  # what was measured is kept
+    measured = limiter.limiter.door.refusals.pressure
+    limiter.reconfigure(permits=50)
+    assert limiter.limiter.door.refusals.pressure is measured  # nothing about it has changed
     limiter.reconfigure(backpressure=False)
     assert limiter.snapshot()["backpressure"] is None

@@ -83,6 +83,14 @@ def test_a_lower_limit_is_in_force_at_once_if_nobody_was_turned_away(
 
 
 @keyed_or_not
+def test_an_empty_bucket_that_told_nobody_does_not_hold_up_a_lower_limit(form: Any, by_hand: Any, keyed: bool) -> None:
+    limiter = rate_limit(1, per=3600, key=who if keyed else None, clock=by_hand)
+    form(limiter, who)("ann")
+    limiter.reconfigure(per=7200)
+    assert limiter.snapshot()["refill_rate"] == 1 / 7200
+
+
+@keyed_or_not
 @pytest.mark.parametrize("late", [0, SECOND // 20])
 @pytest.mark.parametrize("algorithm", ["token_bucket", "leaky_bucket", "sliding_window_log", "sliding_window_counter"])
 def test_a_lower_limit_waits_until_the_latest_retry_after_has_passed(

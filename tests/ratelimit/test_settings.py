@@ -89,6 +89,15 @@ def test_a_wrong_setting_is_named_with_what_is_allowed(settings: dict[str, Any],
     assert str(caught.value).startswith(f"rate limit 'search': {told}")
 
 
+@pytest.mark.parametrize("setting", ["limits", "allow", "deny"])
+def test_what_is_about_keys_must_not_be_set_without_them(setting: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        rate_limit(10, "search", **{setting: {}})  # type: ignore[arg-type]
+    assert str(caught.value) == (
+        f"rate limit 'search': {setting} must not be set without a key function, which says whose (got {{}})"
+    )
+
+
 def test_every_setting_has_its_wrong_values() -> None:
     settings = set(rate_limit(1).config.names()) | {"key", "max_keys"}
     assert settings == {name for wrong, _ in WRONG for name in wrong}

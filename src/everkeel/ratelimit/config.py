@@ -128,6 +128,11 @@ class RateLimitConfig(Settings):
         mine = (self.rate, self.algorithm, self.warm_up, self.limits)
         return mine == (other.rate, other.algorithm, other.warm_up, other.limits)
 
+    @property
+    def measuring(self) -> tuple[object, ...]:
+        """How the latency of calls is looked at."""
+        return self.measured, self.p95_baseline, self.min_latency, self.gradient_sensitivity, self.window_size
+
     def rate_of(self, permits: int, per: float, burst: int | None) -> Rate:
         """A rate of this algorithm."""
         if burst is None:

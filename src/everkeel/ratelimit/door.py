@@ -298,11 +298,11 @@ class Door:
 
     # ------------------------------------------------------------------ live changes
 
-    def adapt(self, new: RateLimitConfig) -> None:
+    def adapt(self, old: RateLimitConfig, new: RateLimitConfig) -> None:
         """Other settings."""
         with self.policy.lock, self.books:
             now = self._now()
-            self.refusals.adapt(new)
+            self.refusals.adapt(old, new)
             for line in self._lines.values():
                 line.newest_first = new.order == "newest"
             self._plan(new, now)
@@ -347,7 +347,7 @@ class Door:
         """In a forked child: nobody waits, and nobody is between two steps."""
         self._lines.clear()
         self.waiting = 0
-        self.books.after_fork()
+        self.books.after_fork(self._now())
         with self.policy.lock, self.books:
             self.arrange()
 

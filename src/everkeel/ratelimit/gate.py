@@ -34,7 +34,7 @@ class Gate:
         """How far away the moment may be at which the bucket is full again, for the call to pass."""
         self.scale, self.interval, self.permits = bucket.scale, bucket.interval, bucket.rate.permits
         self.latest = 0
-        """The latest such moment because of which the bucket of a key turned a call away."""
+        """The latest such moment because of which a key's bucket turned a call away; without keys, 1 if it did any."""
 
     def take(self, if_lost: Any) -> Any:
         """What is in hand, waiting for whoever has it; it must be put back.

@@ -280,9 +280,9 @@ class Ledger:
         if self._gate is not None:
             self._gate.hand.append(self.states)
 
-    def after_fork(self) -> None:
+    def after_fork(self, now: int) -> None:
         """In a forked child: whoever had them in hand is not here, and nobody waits."""
         if self._gate is not None:
             self._gate.hand.append(self.states)
         for key in list(self._aside):
-            self.put_back(key, 0)
+            self.put_back(key, now)

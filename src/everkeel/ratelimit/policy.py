@@ -53,6 +53,12 @@ class RateLimit(Policy[RateLimitConfig]):
         label = "rate limit" if name is None else f"rate limit {name!r}"
         if key is not None and not callable(key):
             raise ConfigError(label, "key", "must be a function of the call's arguments", repr(key))
+        for setting in ("limits", "allow", "deny"):
+            value = getattr(config, setting)
+            if key is None and value is not None:
+                raise ConfigError(
+                    label, setting, "must not be set without a key function, which says whose", repr(value)
+                )
         try:
             Count(at_least=1).check(max_keys)
         except ValueError as error:

@@ -33,8 +33,10 @@ class Refusals:
             window=rules.window_size,
         )
 
-    def adapt(self, new: RateLimitConfig) -> None:
+    def adapt(self, old: RateLimitConfig, new: RateLimitConfig) -> None:
         """Other settings: what was measured is kept. Under the lock."""
+        if old.measuring == new.measuring:
+            return
         before, self.pressure = self.pressure, self._pressure(new)
         if before is not None and self.pressure is not None:
             self.pressure.inherit(before)

@@ -113,7 +113,7 @@ class Single:
         It was told when the state of then leaves room, and a state only grows, unless permits are given back.
         """
         gate = self._gate
-        if gate is not None and self._state is not None:
+        if gate is not None and gate.latest:
             self._promised = max(self._promised, -(-(self._state - gate.slack) // gate.scale))
         return self._promised
 
@@ -126,7 +126,7 @@ class Single:
             except IndexError:
                 self._state = gate.take(None)
                 if self._state is None:
-                    self._state = self._empty()
+                    self._state = self._empty(self._clock.monotonic_ns())
 
     def __exit__(self, *error: object) -> None:
         """Put it back."""
@@ -135,10 +135,10 @@ class Single:
                 self._state = self.algorithm.charged(self._clock.monotonic_ns(), 0)
             self._gate.hand.append(self._state)
 
-    def _empty(self) -> Any:
-        return self.algorithm.charged(self._clock.monotonic_ns(), self.algorithm.rate.burst)
+    def _empty(self, now: int) -> Any:
+        return self.algorithm.charged(now, self.algorithm.rate.burst)
 
-    def after_fork(self) -> None:
+    def after_fork(self, now: int) -> None:
         """In a forked child: whoever had the number in hand is not here."""
         if self._gate is not None and not self._gate.hand:
-            self._gate.hand.append(self._empty())
+            self._gate.hand.append(self._empty(now))

@@ -140,6 +140,8 @@ class Limiting(State):
         """The usual rejection, made quickly: a bucket, no queue, nobody listens. `over`: how long until it is full."""
         policy = self.policy
         next(policy.rejections)
+        if not gate.latest:
+            gate.latest = 1
         missing = over - gate.slack
         if gate.scale != 1:
             missing = -(-missing // gate.scale)
@@ -323,7 +325,7 @@ class Limiting(State):
     # ------------------------------------------------------------------ live changes, being watched
 
     def adapt(self, old: RateLimitConfig, new: RateLimitConfig) -> None:
-        self.door.adapt(new)
+        self.door.adapt(old, new)
 
     def after_fork(self) -> None:
         self.door.after_fork()
