@@ -174,6 +174,23 @@ def test_a_wrong_limit_from_a_function_is_a_clear_error(form: Any, by_hand: Any)
         call("ann")
 
 
+def test_a_limit_that_is_no_limit_at_all_is_a_clear_error_too(form: Any, by_hand: Any) -> None:
+    call = form(rate_limit(1, key=who, limits=lambda user: [5], clock=by_hand), who)
+    with pytest.raises(ConfigError, match=r"limits must give permits, .* \(got \[5\]\)"):
+        call("ann")
+
+
+def test_keys_with_limits_of_their_own_are_dropped_when_idle_too(by_hand: Any) -> None:
+    limiter = rate_limit(1, key=who, limits=lambda n: 2 if n % 2 else None, clock=by_hand)
+    for n in range(8_000):
+        limiter.acquire(key=n)
+        if n == 2_000:
+            limiter.reconfigure(permits=3)
+        by_hand.now += SECOND // 100
+    assert limiter.snapshot()["keys"] < 2000
+    assert limiter.remaining(key=7_999) == 1
+
+
 def test_a_window_has_no_burst_to_give(by_hand: Any) -> None:
     with pytest.raises(ConfigError) as caught:
         rate_limit(1, key=who, algorithm="fixed_window", limits={"ann": (1, 1, 5)})

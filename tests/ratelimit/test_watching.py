@@ -109,7 +109,6 @@ def test_in_shadow_mode_blocks_streams_and_permits_by_hand_pass(by_hand: Any, cl
     assert list(numbers()) == [1]
     assert clock.run(everything()) == [2]
     assert limiter.snapshot()["would"] == {"reject": 8}
-    limiter.limiter.shadow().enter()
 
 
 # ------------------------------------------------------------------ off
@@ -217,6 +216,22 @@ def test_a_snapshot_of_a_keyed_limiter_says_how_many_keys_there_are(form: Any, b
         call(user)
     snapshot = limiter.snapshot()
     assert (snapshot["keys"], snapshot["available"], snapshot["utilization"], snapshot["success"]) == (2, None, None, 3)
+
+
+def test_a_layer_lends_itself_to_blocks_of_any_kind(by_hand: Any, clock: VirtualClock) -> None:
+    limiter = rate_limit(2, drain_on=lambda answer: answer, backpressure=True, clock=by_hand)
+    (layer,) = limiter.layers()
+    permit = layer.enter()
+    by_hand.now += SECOND
+    layer.done(permit, True)
+    assert (limiter.remaining(), limiter.snapshot()["backpressure"]) == (0, 1.0)
+    by_hand.now += 10 * SECOND
+    clock.run(layer.aenter())
+    assert limiter.remaining() == 1
+    limiter.mode = "shadow"
+    (watching,) = limiter.layers()
+    watching.done(watching.enter(), True)
+    assert limiter.remaining() == 0
 
 
 # ------------------------------------------------------------------ with others

@@ -34,7 +34,11 @@ class Gate:
         """How far away the moment may be at which the bucket is full again, for the call to pass."""
         self.scale, self.interval, self.permits = bucket.scale, bucket.interval, bucket.rate.permits
         self.latest = 0
-        """The latest such moment because of which a key's bucket turned a call away; without keys, 1 if it did any."""
+        """The latest such moment because of which a call was turned away."""
+
+    def promised(self) -> int:
+        """The latest moment at which somebody turned away here was told to come back, in nanoseconds."""
+        return -(-(self.latest - self.slack) // self.scale) if self.latest else 0
 
     def take(self, if_lost: Any) -> Any:
         """What is in hand, waiting for whoever has it; it must be put back.

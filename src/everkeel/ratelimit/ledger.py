@@ -207,12 +207,7 @@ class Ledger:
 
     def set_aside(self, key: Hashable) -> None:
         """Somebody waits for this key: nobody may find it on the quick way."""
-        entry = self.states.pop(key, None)
-        if entry is None and key in self._older:
-            entry = self._older.pop(key)
-            if type(entry) is not Held:
-                entry = Held(self._before, entry)
-        self._aside[key] = entry
+        self._aside[key] = self.states.pop(key, None)  # it was asked for right now, and so is not among the older ones
 
     def put_back(self, key: Hashable, now: int) -> None:
         """Nobody waits any more."""
@@ -260,10 +255,9 @@ class Ledger:
         return CLOSED
 
     def promised(self) -> int:
-        """The latest moment that a caller turned away at the gate was told."""
-        gate = self._gate
-        if gate is not None:
-            self._promised = max(self._promised, -(-(gate.latest - gate.slack) // gate.scale))
+        """The latest moment at which somebody turned away at the gate was told to come back."""
+        if self._gate is not None:
+            self._promised = max(self._promised, self._gate.promised())
         return self._promised
 
     def __enter__(self) -> None:

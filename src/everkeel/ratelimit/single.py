@@ -52,7 +52,6 @@ class Single:
 
     def adjust(self, key: Hashable, algorithm: Algorithm, now: int, permits: int) -> None:
         """Take more without asking, or (negative) give back."""
-        self.promised()
         self._state = pause.adjust(algorithm, self._state, now, permits)
 
     def pause(self, key: Hashable, algorithm: Algorithm, now: int, until: int) -> None:
@@ -108,13 +107,9 @@ class Single:
         return CLOSED
 
     def promised(self) -> int:
-        """The latest moment that a caller turned away at the gate may have been told.
-
-        It was told when the state of then leaves room, and a state only grows, unless permits are given back.
-        """
-        gate = self._gate
-        if gate is not None and gate.latest:
-            self._promised = max(self._promised, -(-(self._state - gate.slack) // gate.scale))
+        """The latest moment at which somebody turned away at the gate was told to come back."""
+        if self._gate is not None:
+            self._promised = max(self._promised, self._gate.promised())
         return self._promised
 
     def __enter__(self) -> None:

@@ -39,6 +39,8 @@ else:
         gate.hand.append(full_at + gate.price)
         tick(ok)
     else:
+        if full_at > gate.latest:
+            gate.latest = full_at
         gate.hand.append(full_at)
         REFUSE
 INNER"""
@@ -140,8 +142,6 @@ class Limiting(State):
         """The usual rejection, made quickly: a bucket, no queue, nobody listens. `over`: how long until it is full."""
         policy = self.policy
         next(policy.rejections)
-        if not gate.latest:
-            gate.latest = 1
         missing = over - gate.slack
         if gate.scale != 1:
             missing = -(-missing // gate.scale)
