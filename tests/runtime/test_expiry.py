@@ -6,6 +6,7 @@ import asyncio
 import gc
 import threading
 import weakref
+from collections import deque
 from contextlib import suppress
 
 import pytest
@@ -19,6 +20,7 @@ from everkeel import (
     events,
     sleep,
 )
+from everkeel.runtime import expiry, workers
 from everkeel.runtime.expiry import Alarm, SyncBounds, call_within
 from everkeel.testing import VirtualClock
 
@@ -38,9 +40,32 @@ class Bounded:
         return self.bounds.call(self.runs, 1.0, 2, expire, fn, args, kwargs)
 
 
+class Idle(deque):
+    """The idle workers; whoever wants to know can wait for each job to be over, its late ending told."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.over = threading.Semaphore(0)
+
+    def append(self, worker: object) -> None:
+        super().append(worker)
+        self.over.release()
+
+
 @pytest.fixture
-def policy(gate, virtual_time):
-    return gate("report")
+def policy(gate, virtual_time, monkeypatch):
+    """A policy that leaves nothing behind: a late ending must not be told in the time of another test."""
+    idle, jobs = Idle(), []
+
+    def start(job: workers.Job) -> None:
+        jobs.append(job)
+        workers.start(job)
+
+    monkeypatch.setattr(workers, "_idle", idle)
+    monkeypatch.setattr(expiry, "start", start)
+    yield gate("report")
+    for _ in jobs:
+        idle.over.acquire()
 
 
 @pytest.fixture
@@ -220,9 +245,8 @@ def test_healthy_calls_go_on_next_to_hung_ones(worker, hung):
     assert [worker(lambda: "answer") for _ in range(10)] == ["answer"] * 10
 
 
-def test_an_interrupt_while_waiting_leaves_the_call_behind(gate, monkeypatch):
+def test_an_interrupt_while_waiting_leaves_the_call_behind(policy, monkeypatch):
     clock = VirtualClock()
-    policy = gate("report")
     policy.clock = clock
     bounded, hung = Bounded(policy, "worker"), Hung(policy)
 
