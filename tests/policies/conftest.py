@@ -10,6 +10,7 @@ each sync and async. Async forms run in virtual time, on the same clock as the t
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from dataclasses import dataclass
 from inspect import isawaitable
@@ -24,6 +25,7 @@ from everkeel.policies.feature_toggle.state import Switch
 from everkeel.policies.retry import attempt as marks
 from everkeel.policies.retry.nesting import BLOCK
 from everkeel.policies.retry.state import Retrying
+from everkeel.runtime import workers
 from everkeel.runtime.deadline import AMBIENT
 from everkeel.testing import EventRecorder, Flaky, VirtualClock, fresh_everkeel, record_events, virtual_time
 
@@ -32,11 +34,21 @@ from everkeel.testing import EventRecorder, Flaky, VirtualClock, fresh_everkeel,
 def clock(monkeypatch: pytest.MonkeyPatch) -> Iterator[VirtualClock]:
     """Virtual time for the whole test, and a process that has not seen any policy yet."""
     monkeypatch.setattr(marks, "wanted", False)  # nor asked for the current attempt
+    before = _busy_workers()
     with fresh_everkeel(), virtual_time() as clock:
         yield clock
+        # Calls that were given up on end now, and not in the next test, which would hear of it.
+        for _ in range(400):
+            if _busy_workers() <= before:
+                break
+            threading.Event().wait(0.005)
     assert (marks.CURRENT.get(), BLOCK.get(), AMBIENT.get()) == (None, None, None), (
         "the test's context is not as it was"
     )
+
+
+def _busy_workers() -> int:
+    return len([one for one in threading.enumerate() if one.name == "everkeel-worker"]) - len(workers._idle)
 
 
 @pytest.fixture
