@@ -14,7 +14,7 @@ export PYRIGHT_PYTHON_IGNORE_WARNINGS = 1
 SUMMARY := $(VENV)/test-summary.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all bench lint docs clean
+.PHONY: help demo test test-all bench lint docs servers clean
 .NOTPARALLEL:
 
 help: ## this list
@@ -49,6 +49,9 @@ lint: $(VENV)/.lint ## ruff, mypy --strict, pyright
 docs: $(VENV)/.docs ## the site, into docs/_build/html; a warning is an error
 	$(BIN)/sphinx-build -W --keep-going -n -q -b html docs docs/_build/html
 	@echo "docs/_build/html/index.html"
+
+servers: ## install the real servers the tests use (redis, postgresql, pgbouncer, chromium), from Debian's packages
+	@sh scripts/servers.sh
 
 clean: ## everything that can be made again
 	rm -rf .venv .venv-* docs/_build build dist .coverage .coverage.* htmlcov

@@ -5,12 +5,15 @@ from __future__ import annotations
 import os
 import platform
 import sys
+import uuid
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from hypothesis import settings
+
+from everkeel.testing import servers
 
 collect_ignore = ["typing"]  # read by type checkers (make lint), never run
 
@@ -26,10 +29,11 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE") or ("ci" if IN_CI els
 
 
 # --- servers --------------------------------------------------------------------------------------
+# Each is started once per worker, on a free port with temporary data; EVERKEEL_TEST_REDIS, EVERKEEL_TEST_POSTGRES and
+# EVERKEEL_TEST_PGBOUNCER name one that already runs instead.
 
 
 def server_address(name: str) -> str | None:
-    """Where the tests find a server: EVERKEEL_TEST_REDIS, EVERKEEL_TEST_POSTGRES, and so on."""
     return os.environ.get(f"EVERKEEL_TEST_{name.upper()}")
 
 
@@ -37,11 +41,58 @@ def server_address(name: str) -> str | None:
 def pytest_runtest_setup(item: pytest.Item) -> None:
     for marker in item.iter_markers("require_server"):
         (name,) = marker.args
-        if server_address(name):
+        if server_address(name) or not servers.missing(name):
             item.user_properties.append(("exercised", name))
         else:
             missing = pytest.fail if IN_CI else pytest.skip
-            missing(f"no {name} server (EVERKEEL_TEST_{name.upper()} is not set)")
+            missing(f"no {name} on this machine (`make servers` installs it)")
+
+
+@pytest.fixture(scope="session")
+def redis_url() -> Iterator[str]:
+    """The address of a Redis. Its data are shared by the tests of one worker: choose keys of your own."""
+    if address := server_address("redis"):
+        yield address
+        return
+    with servers.redis() as server:
+        yield server.address
+
+
+@pytest.fixture(scope="session")
+def postgres_url() -> Iterator[str]:
+    """The address of a PostgreSQL whose role may create databases; see `postgres_dsn` for one of your own."""
+    if address := server_address("postgres"):
+        yield address
+        return
+    with servers.postgres() as server:
+        yield server.address
+
+
+@pytest.fixture
+def postgres_dsn(postgres_url: str) -> Iterator[str]:
+    """An empty database of this test's own."""
+    import psycopg
+
+    name = f"test_{uuid.uuid4().hex}"
+    with psycopg.connect(postgres_url, autocommit=True) as connection:
+        connection.execute(f'create database "{name}"')
+        yield f"{postgres_url.rsplit('/', 1)[0]}/{name}"
+        connection.execute(f'drop database "{name}" with (force)')
+
+
+@pytest.fixture(scope="session")
+def pgbouncer_url(postgres_url: str) -> Iterator[str]:
+    if address := server_address("pgbouncer"):
+        yield address
+        return
+    with servers.pgbouncer(postgres_url) as server:
+        yield server.address
+
+
+@pytest.fixture
+def pgbouncer_dsn(pgbouncer_url: str, postgres_dsn: str) -> str:
+    """The database of `postgres_dsn` through a PgBouncer in transaction mode."""
+    return f"{pgbouncer_url.rsplit('/', 1)[0]}/{postgres_dsn.rsplit('/', 1)[1]}"
 
 
 # --- the last lines of a run ----------------------------------------------------------------------
