@@ -22,8 +22,17 @@ class SeededClock(Clock):
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
+    """`python -m everkeel.demo`; answers the exit code."""
+    parser = argparse.ArgumentParser(
+        prog="python -m everkeel.demo",
+        description="A payment provider has a bad day: the same calls with and without Everkeel.",
+    )
+    add(parser)
+    return run(parser.parse_args(arguments))
+
+
+def run(options: argparse.Namespace) -> int:
     """Play the story; answers the exit code."""
-    options = _parser().parse_args(arguments)
     screen = choose_screen(sys.stdout, live=not options.fast)
     try:
         story = _play(options, screen)
@@ -37,24 +46,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _play(options: argparse.Namespace, screen: Screen) -> Story:
     if options.fast:
-        from everkeel.testing import run
+        from everkeel import testing
 
-        return run(play(options.seconds, options.seed, screen), seed=options.seed)
+        return testing.run(play(options.seconds, options.seed, screen), seed=options.seed)
     with use_clock(SeededClock(options.seed)):
         return asyncio.run(play(options.seconds, options.seed, screen))
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m everkeel.demo",
-        description="A payment provider has a bad day: the same calls with and without Everkeel.",
-    )
+def add(parser: argparse.ArgumentParser) -> None:
+    """What may be asked of it; `everkeel demo` asks the same."""
     parser.add_argument(
         "--seconds", type=_length, default=SECONDS, help="how long the story takes (default: %(default)g)"
     )
     parser.add_argument("--fast", action="store_true", help="in virtual time: the whole story at once")
     parser.add_argument("--seed", type=int, default=7, help="what chance begins with (default: %(default)s)")
-    return parser
 
 
 def _length(text: str) -> float:

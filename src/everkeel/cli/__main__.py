@@ -1,0 +1,7 @@
+"""`python -m everkeel.cli`"""
+
+import sys
+
+from everkeel.cli import main
+
+sys.exit(main())

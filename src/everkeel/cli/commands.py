@@ -1,0 +1,37 @@
+"""What `everkeel` can do: each command's module and its one line of help. To add a command, add a line."""
+
+from __future__ import annotations
+
+import argparse
+from importlib import import_module
+from typing import NamedTuple, Protocol, cast
+
+
+class Command(NamedTuple):
+    """Where a command lives, and what the list of commands says about it."""
+
+    module: str
+    help: str
+
+
+COMMANDS: dict[str, Command] = {
+    "completion": Command("everkeel.cli.completion", "print a script that completes commands in your shell"),
+    "demo": Command("everkeel.demo.cli", "a payment provider has a bad day, with and without Everkeel"),
+}
+
+
+class CommandModule(Protocol):
+    """What a command's module has."""
+
+    def add(self, parser: argparse.ArgumentParser) -> None:
+        """Add the command's arguments."""
+        ...
+
+    def run(self, args: argparse.Namespace) -> int:
+        """Do it; answer the exit code."""
+        ...
+
+
+def load(name: str) -> CommandModule:
+    """The module of a command, imported now."""
+    return cast("CommandModule", import_module(COMMANDS[name].module))

@@ -1,0 +1,51 @@
+"""Completion scripts: they know every command and option, and bash does what it says."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+
+import pytest
+
+from everkeel.cli import main
+from everkeel.cli.commands import COMMANDS
+
+
+@pytest.fixture
+def script(capsys: pytest.CaptureFixture[str]):
+    def make(shell: str) -> str:
+        assert main(["completion", shell]) == 0
+        return capsys.readouterr().out
+
+    return make
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_every_command_and_its_options_are_known(script, shell: str) -> None:
+    text = script(shell)
+    for name in COMMANDS:
+        assert name in text
+    assert ("-l seed" if shell == "fish" else "--seed") in text
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="no bash")
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["everkeel", "dem"], ["demo"]),
+        (["everkeel", "demo", "--s"], ["--seconds", "--seed"]),
+        (["everkeel", "completion", "z"], ["zsh"]),
+        (["everkeel", "demo", "--seed", "7", "--f"], ["--fast"]),
+    ],
+)
+def test_bash_completes(script, words: list[str], expected: list[str]) -> None:
+    ask = f"{script('bash')}\nCOMP_WORDS=({' '.join(words)}); COMP_CWORD={len(words) - 1}\n_everkeel\n"
+    ended = subprocess.run(
+        ["bash", "-c", ask + 'printf "%s\\n" "${COMPREPLY[@]}"'], capture_output=True, text=True, check=True
+    )
+    assert ended.stdout.split() == expected
+
+
+def test_an_unknown_shell_is_wrong_usage(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["completion", "tcsh"]) == 2
+    assert "'bash', 'zsh', 'fish'" in capsys.readouterr().err
