@@ -12,12 +12,16 @@ from everkeel import errors
 from everkeel.errors import (
     BulkheadFullError,
     CircuitOpenError,
+    ClaimLostError,
     CollapseError,
     ConfigError,
     EverkeelError,
     FailFastError,
     FeatureDisabledError,
     HedgeTimeoutError,
+    IdempotencyFullError,
+    IdempotencyInProgressError,
+    IdempotencyMismatchError,
     NotRetryable,
     RateLimitedError,
     RejectedError,
@@ -52,6 +56,10 @@ EXAMPLES = [
     RetryExhaustedError("poll", 3, "pending"),
     RetryExhaustedError(None, 3, None),
     NotRetryable("out of stock"),
+    IdempotencyInProgressError("payments", 12.5, "order-7"),
+    IdempotencyFullError("memory", 30.0, 100_000),
+    IdempotencyMismatchError("payments", "order-7"),
+    ClaimLostError("payments", "order-7"),
 ]
 
 ROUND_TRIPS = [

@@ -14,12 +14,16 @@ if _TYPE_CHECKING:
     from everkeel.compose.guards import guard as guard
     from everkeel.errors import BulkheadFullError as BulkheadFullError
     from everkeel.errors import CircuitOpenError as CircuitOpenError
+    from everkeel.errors import ClaimLostError as ClaimLostError
     from everkeel.errors import CollapseError as CollapseError
     from everkeel.errors import ConfigError as ConfigError
     from everkeel.errors import EverkeelError as EverkeelError
     from everkeel.errors import FailFastError as FailFastError
     from everkeel.errors import FeatureDisabledError as FeatureDisabledError
     from everkeel.errors import HedgeTimeoutError as HedgeTimeoutError
+    from everkeel.errors import IdempotencyFullError as IdempotencyFullError
+    from everkeel.errors import IdempotencyInProgressError as IdempotencyInProgressError
+    from everkeel.errors import IdempotencyMismatchError as IdempotencyMismatchError
     from everkeel.errors import NotRetryable as NotRetryable
     from everkeel.errors import RateLimitedError as RateLimitedError
     from everkeel.errors import RejectedError as RejectedError
@@ -28,6 +32,7 @@ if _TYPE_CHECKING:
     from everkeel.errors import ThrottledError as ThrottledError
     from everkeel.errors import TimeoutExceededError as TimeoutExceededError
     from everkeel.errors import WorkersExhaustedError as WorkersExhaustedError
+    from everkeel.idempotency.guard import Idempotency as Idempotency
     from everkeel.policies.bulkhead.policy import Bulkhead as Bulkhead
     from everkeel.policies.bulkhead.policy import bulkhead as bulkhead
     from everkeel.policies.bulkhead.pool import BulkheadPool as BulkheadPool
@@ -99,12 +104,13 @@ __version__ = "0.1.0"
 
 __all__ = [
     "AdaptiveThrottle", "Attempt", "Backoff", "Bulkhead", "BulkheadFullError", "BulkheadPool", "Cache",
-    "Cancellation", "Chaos", "CircuitBreaker", "CircuitOpenError", "Clock", "Collapse", "CollapseError",
-    "ConcurrencyLimit", "ConfigError", "Deadline", "EverkeelError", "Explanation", "FailFast",
-    "FailFastError", "Fallback", "FeatureDisabledError", "FeatureToggle", "Guard", "Hedge",
-    "HedgeTimeoutError", "NotRetryable", "Outcome", "Pipeline", "Policy", "RateLimit", "RateLimitChain",
-    "RateLimitedError", "Registry", "RejectedError", "Reservation", "Retry", "RetryBudget",
-    "RetryExhaustedError", "ShedError", "Subscription", "ThrottledError", "Timeout",
+    "Cancellation", "Chaos", "CircuitBreaker", "CircuitOpenError", "ClaimLostError", "Clock", "Collapse",
+    "CollapseError", "ConcurrencyLimit", "ConfigError", "Deadline", "EverkeelError", "Explanation",
+    "FailFast", "FailFastError", "Fallback", "FeatureDisabledError", "FeatureToggle", "Guard", "Hedge",
+    "HedgeTimeoutError", "Idempotency", "IdempotencyFullError", "IdempotencyInProgressError",
+    "IdempotencyMismatchError", "NotRetryable", "Outcome", "Pipeline", "Policy", "RateLimit",
+    "RateLimitChain", "RateLimitedError", "Registry", "RejectedError", "Reservation", "Retry",
+    "RetryBudget", "RetryExhaustedError", "ShedError", "Subscription", "ThrottledError", "Timeout",
     "TimeoutExceededError", "Verdict", "WorkersExhaustedError", "adaptive_throttle", "bulkhead",
     "bulkhead_pool", "cache", "chaos", "chaos_tags", "circuit_breaker", "collapse", "concurrency_limit",
     "constant", "current_attempt", "current_cancellation", "current_deadline", "deadline", "disable",
@@ -120,10 +126,12 @@ _HOMES = {
     "everkeel.compose.chain": "Pipeline pipeline",
     "everkeel.compose.guards": "Guard guard",
     "everkeel.errors": (
-        "BulkheadFullError CircuitOpenError CollapseError ConfigError EverkeelError FailFastError FeatureDisabledError "
-        "HedgeTimeoutError NotRetryable RateLimitedError RejectedError RetryExhaustedError ShedError "
+        "BulkheadFullError CircuitOpenError ClaimLostError CollapseError ConfigError EverkeelError FailFastError "
+        "FeatureDisabledError HedgeTimeoutError IdempotencyFullError IdempotencyInProgressError "
+        "IdempotencyMismatchError NotRetryable RateLimitedError RejectedError RetryExhaustedError ShedError "
         "ThrottledError TimeoutExceededError WorkersExhaustedError"
     ),
+    "everkeel.idempotency.guard": "Idempotency",
     "everkeel.policies.bulkhead.policy": "Bulkhead bulkhead",
     "everkeel.policies.bulkhead.pool": "BulkheadPool bulkhead_pool",
     "everkeel.policies.cache.policy": "Cache cache",

@@ -10,7 +10,11 @@
     │   ├── ThrottledError              the backend rejects so much that we do not ask
     │   ├── FeatureDisabledError        the feature is off for this call
     │   ├── FailFastError               known to be bad, until somebody or something says otherwise
-    │   └── WorkersExhaustedError       too many timed-out calls still occupy their threads
+    │   ├── WorkersExhaustedError       too many timed-out calls still occupy their threads
+    │   ├── IdempotencyInProgressError  the same work is being done at this moment
+    │   └── IdempotencyFullError        no room to remember that this was done
+    ├── IdempotencyMismatchError    one key for two different things (also NotRetryable)
+    ├── ClaimLostError              it took so long that somebody else was given the work
     ├── TimeoutExceededError        no answer in time (also a TimeoutError)
     │   └── HedgeTimeoutError           none of several attempts answered in time
     ├── CollapseError               a batch gave no result for a call
@@ -312,6 +316,44 @@ class WorkersExhaustedError(RejectedError):
         )
 
 
+class IdempotencyInProgressError(RejectedError):
+    """The same work is being done at this moment, by somebody whose lease ends in `retry_after` seconds.
+
+    >>> print(IdempotencyInProgressError("payments", 12.5, "order-7"))
+    idempotency 'payments': 'order-7' is in progress; its lease ends in 12.5 s
+    """
+
+    policy_type = "idempotency"
+
+    @property
+    def key(self) -> str:
+        """Which work."""
+        return cast("str", self.args[2])
+
+    def __str__(self) -> str:
+        when = "" if self.retry_after is None else f"; its lease ends in {self.retry_after:.1f} s"
+        return f"idempotency {self.policy!r}: {self.key!r} is in progress{when}"
+
+
+class IdempotencyFullError(RejectedError):
+    """No room to remember that this was done: it is refused, since nothing that may still be needed is forgotten.
+
+    >>> print(IdempotencyFullError("memory", 30.0, 100_000))
+    idempotency store 'memory' is full (100000 records that may still be needed); try again in 30 s
+    """
+
+    policy_type = "idempotency"
+
+    @property
+    def limit(self) -> int:
+        """How many records the store has room for."""
+        return cast("int", self.args[2])
+
+    def __str__(self) -> str:
+        when = "" if self.retry_after is None else f"; try again in {self.retry_after:.0f} s"
+        return f"idempotency store {self.policy!r} is full ({self.limit} records that may still be needed){when}"
+
+
 class TimeoutExceededError(EverkeelError, TimeoutError):
     """No answer within the time allowed. Also a `TimeoutError`, so existing handlers keep working.
 
@@ -389,3 +431,38 @@ class NotRetryable(Exception):  # noqa: N818 - a mixin that describes your error
     >>> class CardRefused(NotRetryable):
     ...     '''The bank said no, and will say no again.'''
     """
+
+
+class IdempotencyMismatchError(EverkeelError, NotRetryable):
+    """A key that was used for one thing came with another. Nothing was done: which of the two is meant, nobody knows.
+
+    >>> print(IdempotencyMismatchError("payments", "order-7"))
+    idempotency 'payments': 'order-7' was used before with other content
+    """
+
+    @property
+    def key(self) -> str:
+        """The key that was used twice."""
+        return cast("str", self.args[1])
+
+    def __str__(self) -> str:
+        return f"idempotency {self.policy!r}: {self.key!r} was used before with other content"
+
+
+class ClaimLostError(EverkeelError):
+    """The work took longer than its lease, and somebody else was given it meanwhile: both may have done it.
+
+    What was done in a transaction together with the claim was rolled back. What was done elsewhere was not.
+
+    >>> print(ClaimLostError("payments", "order-7"))
+    idempotency 'payments': lost the claim on 'order-7' while working on it; somebody else may have done it too
+    """
+
+    @property
+    def key(self) -> str:
+        """Which work."""
+        return cast("str", self.args[1])
+
+    def __str__(self) -> str:
+        what = f"lost the claim on {self.key!r} while working on it"
+        return f"idempotency {self.policy!r}: {what}; somebody else may have done it too"
