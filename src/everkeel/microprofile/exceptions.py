@@ -18,7 +18,7 @@ class FaultToleranceException(EverkeelError):  # noqa: N818 - the standard's nam
     """The root of what the MicroProfile face raises on its own behalf."""
 
 
-class TimeoutException(FaultToleranceException, TimeoutError):
+class TimeoutException(FaultToleranceException, TimeoutError):  # noqa: N818 - the standard's name
     """The execution took longer than its `Timeout` allows."""
 
 
