@@ -19,6 +19,7 @@ from everkeel.errors import (
     FailFastError,
     FeatureDisabledError,
     HedgeTimeoutError,
+    HTTPStatusError,
     IdempotencyFullError,
     IdempotencyInProgressError,
     IdempotencyMismatchError,
@@ -55,6 +56,8 @@ EXAMPLES = [
     CollapseError("users", "3 went into the batch, and 2 results came back"),
     RetryExhaustedError("poll", 3, "pending"),
     RetryExhaustedError(None, 3, None),
+    RetryExhaustedError("orders", 4, None, 2.5),
+    HTTPStatusError("payments", 503, 2.0, "GET", "https://example.com/cards"),
     NotRetryable("out of stock"),
     IdempotencyInProgressError("payments", 12.5, "order-7"),
     IdempotencyFullError("memory", 30.0, 100_000),
@@ -138,6 +141,13 @@ READ = {
         RetryExhaustedError("poll", 3, "pending")
     ),
     "retry: 3 attempts, and the last result still counts as a failure: 0": RetryExhaustedError(None, 3, 0),
+    "'orders': 4 attempts, and the server still asks to come back later; the last wait was 2.5 s": (
+        RetryExhaustedError("orders", 4, None, 2.5)
+    ),
+    "'payments': GET https://example.com/cards answered 503; try again in 2 s": (
+        HTTPStatusError("payments", 503, 2.0, "GET", "https://example.com/cards")
+    ),
+    "the server answered 500": HTTPStatusError(None, 500),
 }
 
 
@@ -158,6 +168,14 @@ def test_a_wrong_setting_is_a_value_error_for_handlers_that_know_only_that():
 
 def test_a_long_result_is_shown_in_part():
     assert len(str(RetryExhaustedError("poll", 3, "x" * 5000))) < 300
+
+
+def test_a_response_stays_behind_when_its_error_is_pickled():
+    error = HTTPStatusError("payments", 503, 2.0, "GET", "https://example.com/cards")
+    error.response = object()
+    error.add_note("retried")
+    again = pickle.loads(pickle.dumps(error))
+    assert (again.response, again.status, again.__notes__) == (None, 503, ["retried"])
 
 
 def test_an_error_of_ones_own_may_be_marked_as_not_retryable_and_pickled():

@@ -21,6 +21,7 @@ if _TYPE_CHECKING:
     from everkeel.errors import FailFastError as FailFastError
     from everkeel.errors import FeatureDisabledError as FeatureDisabledError
     from everkeel.errors import HedgeTimeoutError as HedgeTimeoutError
+    from everkeel.errors import HTTPStatusError as HTTPStatusError
     from everkeel.errors import IdempotencyFullError as IdempotencyFullError
     from everkeel.errors import IdempotencyInProgressError as IdempotencyInProgressError
     from everkeel.errors import IdempotencyMismatchError as IdempotencyMismatchError
@@ -106,8 +107,8 @@ __all__ = [
     "AdaptiveThrottle", "Attempt", "Backoff", "Bulkhead", "BulkheadFullError", "BulkheadPool", "Cache",
     "Cancellation", "Chaos", "CircuitBreaker", "CircuitOpenError", "ClaimLostError", "Clock", "Collapse",
     "CollapseError", "ConcurrencyLimit", "ConfigError", "Deadline", "EverkeelError", "Explanation",
-    "FailFast", "FailFastError", "Fallback", "FeatureDisabledError", "FeatureToggle", "Guard", "Hedge",
-    "HedgeTimeoutError", "Idempotency", "IdempotencyFullError", "IdempotencyInProgressError",
+    "FailFast", "FailFastError", "Fallback", "FeatureDisabledError", "FeatureToggle", "Guard", "HTTPStatusError",
+    "Hedge", "HedgeTimeoutError", "Idempotency", "IdempotencyFullError", "IdempotencyInProgressError",
     "IdempotencyMismatchError", "NotRetryable", "Outcome", "Pipeline", "Policy", "RateLimit",
     "RateLimitChain", "RateLimitedError", "Registry", "RejectedError", "Reservation", "Retry",
     "RetryBudget", "RetryExhaustedError", "ShedError", "Subscription", "ThrottledError", "Timeout",
@@ -127,7 +128,7 @@ _HOMES = {
     "everkeel.compose.guards": "Guard guard",
     "everkeel.errors": (
         "BulkheadFullError CircuitOpenError ClaimLostError CollapseError ConfigError EverkeelError FailFastError "
-        "FeatureDisabledError HedgeTimeoutError IdempotencyFullError IdempotencyInProgressError "
+        "FeatureDisabledError HTTPStatusError HedgeTimeoutError IdempotencyFullError IdempotencyInProgressError "
         "IdempotencyMismatchError NotRetryable RateLimitedError RejectedError RetryExhaustedError ShedError "
         "ThrottledError TimeoutExceededError WorkersExhaustedError"
     ),

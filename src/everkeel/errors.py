@@ -18,6 +18,7 @@
     ├── TimeoutExceededError        no answer in time (also a TimeoutError)
     │   └── HedgeTimeoutError           none of several attempts answered in time
     ├── CollapseError               a batch gave no result for a call
+    ├── HTTPStatusError             a server answered with a status that counts as a failure
     └── RetryExhaustedError         the last attempt gave a result that counts as a failure
 
     NotRetryable                    a mixin for *your* errors that trying again cannot help
@@ -29,7 +30,7 @@ cheap (no `__init__` in Python runs) and lets it survive pickling and copying.
 
 from __future__ import annotations
 
-from typing import ClassVar, cast
+from typing import Any, ClassVar, cast
 
 
 class EverkeelError(Exception):
@@ -387,10 +388,13 @@ class HedgeTimeoutError(TimeoutExceededError):
 class RetryExhaustedError(EverkeelError):
     """Every attempt returned, but with a result that `on_result` calls a failure. `result` is the last one.
 
-    An attempt that *raised* is never replaced by this error: when attempts run out the original exception leaves.
+    An attempt that *raised* is never replaced by this error: when attempts run out the original exception leaves. The
+    adaptive HTTP client raises it when a server still says "later" after the last attempt; then `last_wait` is known.
 
     >>> print(RetryExhaustedError("poll", 3, "pending"))
     retry 'poll': 3 attempts, and the last result still counts as a failure: 'pending'
+    >>> print(RetryExhaustedError("orders", 4, None, 2.5))
+    'orders': 4 attempts, and the server still asks to come back later; the last wait was 2.5 s
     """
 
     @property
@@ -403,12 +407,72 @@ class RetryExhaustedError(EverkeelError):
         """What the last attempt returned."""
         return self.args[2]
 
+    @property
+    def last_wait(self) -> float | None:
+        """Seconds waited before the last attempt because the server asked for it; None where nobody asked."""
+        return cast("float | None", self.args[3]) if len(self.args) > 3 else None
+
     def __str__(self) -> str:
+        if self.last_wait is not None:
+            owner = "" if self.policy is None else f"{self.policy!r}: "
+            late = f"the last wait was {self.last_wait:.3g} s"
+            return f"{owner}{self.attempts} attempts, and the server still asks to come back later; {late}"
         owner = "retry" if self.policy is None else f"retry {self.policy!r}"
         text = repr(self.result)
         if len(text) > 200:
             text = text[:200] + "…"
         return f"{owner}: {self.attempts} attempts, and the last result still counts as a failure: {text}"
+
+
+class HTTPStatusError(EverkeelError):
+    """A server answered with a status that counts as a failure, and the client was asked to raise.
+
+    `response` is the response of the HTTP library. It stays behind when the error is pickled or copied: a response may
+    hold a connection.
+
+    >>> print(HTTPStatusError("payments", 503, 2.0, "GET", "https://example.com/cards"))
+    'payments': GET https://example.com/cards answered 503; try again in 2 s
+    """
+
+    _response: object = None
+
+    @property
+    def status(self) -> int:
+        """The status code."""
+        return cast("int", self.args[1])
+
+    @property
+    def retry_after(self) -> float | None:
+        """Seconds after which the server asks to come back, if it said."""
+        return cast("float | None", self.args[2]) if len(self.args) > 2 else None
+
+    @property
+    def method(self) -> str | None:
+        """The method of the request."""
+        return cast("str | None", self.args[3]) if len(self.args) > 3 else None
+
+    @property
+    def url(self) -> str | None:
+        """Where the request went, without its query, which may hold what logs must not."""
+        return cast("str | None", self.args[4]) if len(self.args) > 4 else None
+
+    @property
+    def response(self) -> Any:
+        """The response as the HTTP library made it; None in a copy."""
+        return self._response
+
+    @response.setter
+    def response(self, response: Any) -> None:
+        self._response = response
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return type(self), self.args, {name: value for name, value in self.__dict__.items() if name != "_response"}
+
+    def __str__(self) -> str:
+        owner = "" if self.policy is None else f"{self.policy!r}: "
+        what = f"{self.method} {self.url}" if self.method else "the server"
+        when = "" if self.retry_after is None else f"; try again in {self.retry_after:.3g} s"
+        return f"{owner}{what} answered {self.status}{when}"
 
 
 class CollapseError(EverkeelError):
