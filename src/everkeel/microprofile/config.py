@@ -79,7 +79,7 @@ class Configuration:
         for parameter, read in PARAMETERS[annotation].items():
             found = self.find(f"{place}/{annotation}/{parameter}") or self.find(f"{annotation}/{parameter}")
             if found is not None:
-                values[parameter] = _read(read, found, f"{class_name}.{method}: {annotation}.{parameter}")
+                values[parameter] = _read(read, found, f"{class_name}.{method}", f"{annotation}.{parameter}")
         return values
 
     def is_enabled(self, annotation: str, *, classes: Sequence[str], method: str) -> bool:
@@ -97,21 +97,20 @@ class Configuration:
         for key in keys:
             found = self.find(key)
             if found is not None:
-                return bool(_read(boolean, found, f"{classes[0]}.{method}: {annotation}.enabled"))
+                return bool(_read(boolean, found, f"{classes[0]}.{method}", f"{annotation}.enabled"))
         return self.non_fallback_enabled or annotation == "Fallback"
 
     def _switch(self, key: str) -> bool:
         found = self.find(key)
-        return found is None or bool(_read(boolean, found, key))
+        return found is None or bool(_read(boolean, found, "configuration", key))
 
 
-def _read(read: Reader, found: Found, what: str) -> object:
+def _read(read: Reader, found: Found, where: str, what: str) -> object:
     try:
         return read(found.text)
     except ValueError as error:
-        raise FaultToleranceDefinitionException(
-            f"{what} {error} (got {found.text!r} for {found.key} from {found.source})"
-        ) from error.__cause__
+        got = f"{found.text!r} for {found.key} from {found.source}"
+        raise FaultToleranceDefinitionException(where, what, str(error), got) from error.__cause__
 
 
 # --- the configuration of this process -------------------------------------------------------------
@@ -140,9 +139,8 @@ def configure(
     global _given
     with _choosing:
         if _current is not None:
-            raise FaultToleranceDefinitionException(
-                "configure() must be called before the first guarded call: configuration is read once, at first use"
-            )
+            allowed = "must be called before the first guarded call: configuration is read once, at first use"
+            raise FaultToleranceDefinitionException("configuration", "configure()", allowed)
         _given = Configuration(*sources, *([EnvironmentSource()] if environment else []))
         return _given
 

@@ -58,13 +58,14 @@ class PropertiesSource(MappingSource):
     """Configuration from a Java `.properties` file in UTF-8, as `META-INF/microprofile-config.properties` is one."""
 
     def __init__(self, path: str | os.PathLike[str], *, ordinal: int = FILE_ORDINAL) -> None:
+        name = f"properties file {os.fspath(path)!r}"
         try:
             values = parse_properties(Path(path).read_text(encoding="utf-8-sig"))
         except OSError as error:
-            raise FaultToleranceDefinitionException(f"properties file {os.fspath(path)!r}: {error.strerror}") from error
+            raise FaultToleranceDefinitionException(name, None, f"cannot be read: {error.strerror}") from error
         except ValueError as error:  # also what is not UTF-8
-            raise FaultToleranceDefinitionException(f"properties file {os.fspath(path)!r}: {error}") from error
-        super().__init__(values, name=f"properties file {os.fspath(path)!r}", ordinal=ordinal)
+            raise FaultToleranceDefinitionException(name, None, f"cannot be read: {error}") from error
+        super().__init__(values, name=name, ordinal=ordinal)
 
 
 class EnvironmentSource:
@@ -99,12 +100,12 @@ def source_of(given: Source | Mapping[str, object] | str | os.PathLike[str]) -> 
 
 def _as_text(key: object, value: object, source: str) -> str:
     if not isinstance(key, str):
-        raise FaultToleranceDefinitionException(f"{source}: keys must be text (got {key!r})")
+        raise FaultToleranceDefinitionException(source, "keys", "must be text", repr(key))
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, str | int | float):
         return str(value)
-    raise FaultToleranceDefinitionException(f"{source}: {key} must be text, a number or a boolean (got {value!r})")
+    raise FaultToleranceDefinitionException(source, key, "must be text, a number or a boolean", repr(value))
 
 
 def _own_ordinal(said: str | None, otherwise: int, source: str) -> int:
@@ -114,5 +115,5 @@ def _own_ordinal(said: str | None, otherwise: int, source: str) -> int:
         return int(said)
     except ValueError:
         raise FaultToleranceDefinitionException(
-            f"{source}: config_ordinal must be a whole number (got {said!r})"
+            source, "config_ordinal", "must be a whole number", repr(said)
         ) from None
