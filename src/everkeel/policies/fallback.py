@@ -94,10 +94,10 @@ class FallbackConfig(Settings):
     policy_type: ClassVar[str] = "fallback"
 
     alternatives: Alternatives = setting(
-        Converted(lambda value: value if isinstance(value, Alternatives) else Alternatives(value))
+        Converted(lambda value: value if isinstance(value, Alternatives) else Alternatives(value), "alternatives")
     )
-    on: Errors = setting(Converted(as_errors), default=Exception)
-    ignore: Errors | None = setting(Converted(as_errors), default=None, none="nothing")
+    on: Errors = setting(Converted(as_errors, "errors"), default=Exception)
+    ignore: Errors | None = setting(Converted(as_errors, "errors"), default=None, none="nothing")
     on_result: ResultPredicate | None = setting(Function("of the result"), default=None, none="every result is fine")
     causes: bool = setting(Flag(), default=False)
 

@@ -44,8 +44,8 @@ class ThrottleConfig(Settings):
     window: float = setting(Duration(), default=30.0)
     minimum_calls: int = setting(Count(at_least=1), default=10)
     floor: float = setting(Number(at_least=0.0), default=1.0)
-    on: Errors = setting(Converted(as_errors), default=Exception)
-    ignore: Errors | None = setting(Converted(as_errors), default=None, none="nothing")
+    on: Errors = setting(Converted(as_errors, "errors"), default=Exception)
+    ignore: Errors | None = setting(Converted(as_errors, "errors"), default=None, none="nothing")
     on_result: ResultPredicate | None = setting(Function("of the result"), default=None, none="every result is fine")
     causes: bool = setting(Flag(), default=False)
 

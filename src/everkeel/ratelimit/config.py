@@ -36,6 +36,8 @@ Keys: TypeAlias = Container[Any] | Callable[[Any], bool]
 class AlgorithmKind(Kind):
     """The name of an algorithm, or a class of your own."""
 
+    form = "algorithm"
+
     def check(self, value: Any) -> Any:
         if isinstance(value, str) and value in ALGORITHMS:
             return value
@@ -76,7 +78,7 @@ class RateLimitConfig(Settings):
     per: float = setting(Duration(), default=1.0)
     burst: int | None = setting(Count(at_least=1), default=None, none="as many as permits; 1 for a leaky bucket")
     algorithm: str | Callable[[Rate], Algorithm] = setting(AlgorithmKind(), default="token_bucket")
-    cost: int | Callable[..., int] = setting(Converted(_cost), default=1)
+    cost: int | Callable[..., int] = setting(Converted(_cost, "cost"), default=1)
     queue: int = setting(Count(at_least=0), default=0)
     max_wait: float | None = setting(Duration(zero=True), default=None, none="as long as it takes")
     order: Literal["oldest", "newest"] = setting(Choice("oldest", "newest"), default="oldest")
@@ -84,9 +86,9 @@ class RateLimitConfig(Settings):
     on_rejected: Callable[[Any], Any] | None = setting(Function("of the error"), default=None, none="no hook")
     drain_on: Callable[[Any], Any] | None = setting(Function("of the result"), default=None, none="never")
     warm_up: float | None = setting(Duration(), default=None, none="always at full rate")
-    limits: Limits | None = setting(Converted(_limits), default=None, none="the same limit for every key")
-    allow: Keys | None = setting(Converted(_keys), default=None, none="nobody")
-    deny: Keys | None = setting(Converted(_keys), default=None, none="nobody")
+    limits: Limits | None = setting(Converted(_limits, "limits"), default=None, none="the same limit for every key")
+    allow: Keys | None = setting(Converted(_keys, "keys"), default=None, none="nobody")
+    deny: Keys | None = setting(Converted(_keys, "keys"), default=None, none="nobody")
     retry_after_strategy: Literal["fixed", "utilization", "backpressure"] = setting(
         Choice("fixed", "utilization", "backpressure"), default="fixed"
     )

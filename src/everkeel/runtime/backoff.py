@@ -26,7 +26,7 @@ class Backoff:
     [1.0, 2.0, 4.0]
     """
 
-    __slots__ = ("_delay", "_text", "ceiling", "first", "fixed")
+    __slots__ = ("_delay", "_text", "ceiling", "first", "fixed", "form")
 
     def __init__(
         self,
@@ -36,10 +36,12 @@ class Backoff:
         ceiling: float,
         *,
         fixed: float | None = None,
+        form: Any = None,
     ) -> None:
         self._delay, self._text = delay, text
         self.first, self.ceiling = first, ceiling  # what decorrelated jitter moves between
         self.fixed = fixed  # the delay, where it is the same after every attempt and nobody need be asked
+        self.form = form  # how configuration writes it; None where a function decides, which only code can give
 
     def delay(self, attempt: int, outcome: Outcome | None = None) -> float:
         """Seconds to wait after the `attempt`-th try (1 for the first) ended in `outcome`."""
@@ -47,6 +49,17 @@ class Backoff:
 
     def __repr__(self) -> str:
         return self._text
+
+    def __eq__(self, other: object) -> bool:
+        """Two that were made alike wait alike: a configuration that says the same again changes nothing."""
+        if self is other:
+            return True
+        if not isinstance(other, Backoff) or self.form is None:
+            return False if isinstance(other, Backoff) else NotImplemented
+        return self.form == other.form and self._text == other._text
+
+    def __hash__(self) -> int:
+        return hash(self._text)
 
 
 def constant(delay: Seconds) -> Backoff:
@@ -56,7 +69,7 @@ def constant(delay: Seconds) -> Backoff:
     0.5
     """
     length = _length("constant", "delay", delay)
-    return Backoff(lambda attempt, outcome: length, f"constant({length})", length, length, fixed=length)
+    return Backoff(lambda attempt, outcome: length, f"constant({length})", length, length, fixed=length, form=length)
 
 
 def linear(first: Seconds, step: Seconds | None = None, *, max: Seconds | None = None) -> Backoff:
@@ -73,6 +86,7 @@ def linear(first: Seconds, step: Seconds | None = None, *, max: Seconds | None =
         f"linear({start}, {more}, max={None if top == _FOREVER else top})",
         start,
         top,
+        form={"linear": {"first": start, "step": more, "max": None if top == _FOREVER else top}},
     )
 
 
@@ -92,7 +106,9 @@ def exponential(first: Seconds, *, factor: float = 2.0, max: Seconds | None = 30
         except OverflowError:  # the thousandth attempt
             return top if start else 0.0
 
-    return Backoff(delay, f"exponential({start}, factor={growth}, max={None if top == _FOREVER else top})", start, top)
+    most = None if top == _FOREVER else top
+    form = {"exponential": {"first": start, "factor": growth, "max": most}}
+    return Backoff(delay, f"exponential({start}, factor={growth}, max={most})", start, top, form=form)
 
 
 def fibonacci(first: Seconds, *, max: Seconds | None = 30.0) -> Backoff:
@@ -112,7 +128,9 @@ def fibonacci(first: Seconds, *, max: Seconds | None = 30.0) -> Backoff:
             one, two = two, one + two
         return min(top, two)
 
-    return Backoff(delay, f"fibonacci({start}, max={None if top == _FOREVER else top})", start, top)
+    most = None if top == _FOREVER else top
+    form = {"fibonacci": {"first": start, "max": most}}
+    return Backoff(delay, f"fibonacci({start}, max={most})", start, top, form=form)
 
 
 def as_backoff(value: Any) -> Backoff:
@@ -138,7 +156,11 @@ def as_backoff(value: Any) -> Backoff:
         except ValueError:
             raise ValueError("must be a sequence of seconds, none of them negative") from None
         return Backoff(
-            lambda attempt, outcome: delays[min(attempt, len(delays)) - 1], repr(list(delays)), delays[0], max(delays)
+            lambda attempt, outcome: delays[min(attempt, len(delays)) - 1],
+            repr(list(delays)),
+            delays[0],
+            max(delays),
+            form=list(delays),
         )
     if callable(value) and not isinstance(value, type):
         return _from_function(value)

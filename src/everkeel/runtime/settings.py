@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
 from inspect import iscoroutinefunction
 from math import isfinite
-from typing import Any, ClassVar, Literal, Self, TypeAlias
+from typing import Any, ClassVar, Literal, Protocol, Self, TypeAlias
 
 from everkeel.errors import ConfigError
 
@@ -28,12 +28,56 @@ Seconds: TypeAlias = float | timedelta
 Mode: TypeAlias = Literal["enforce", "shadow", "off"]
 
 
+class Names(Protocol):
+    """What names in configuration stand for: classes and functions that the application has, never new code."""
+
+    def error(self, name: str) -> Any:
+        """An exception class, or a registered predicate on exceptions."""
+        ...
+
+    def function(self, name: str) -> Callable[..., Any]:
+        """A registered function."""
+        ...
+
+    def instance(self, name: str, cls: type) -> Any:
+        """A registered object of a class."""
+        ...
+
+
+NAME = r"^[A-Za-z_][A-Za-z0-9_-]*([.][A-Za-z_][A-Za-z0-9_-]*)*$"
+"""How configuration may write the name of a class or function."""
+
+
 class Kind:
-    """What one setting allows: `check` answers the value as it is kept, or raises ValueError saying what it must be."""
+    """What one setting allows: `check` answers the value as it is kept, or raises ValueError saying what it must be.
+
+    Configuration asks three more things: what a value in a file stands for (`parse`), what a text in the environment
+    does (`from_text`), and how to describe both to an editor (`schema`).
+    """
+
+    form: str | None = None
+    """Which of the forms in `everkeel.config.forms` reads it; None: the kind itself does."""
 
     def check(self, value: Any) -> Any:
         """The value as it is kept; ValueError with a sentence beginning with "must be" where it is not allowed."""
         raise TypeError(f"{type(self).__name__} does not say what it allows")  # pragma: no cover
+
+    def parse(self, value: Any, names: Names) -> Any:
+        """The value that plain data (as of JSON) stands for, checked; ValueError where it is not allowed."""
+        return self.check(value)
+
+    def from_text(self, text: str) -> Any:
+        """The plain data that a text stands for: JSON where it is, the text itself otherwise."""
+        import json
+
+        try:
+            return json.loads(text)
+        except (ValueError, RecursionError):
+            return text
+
+    def schema(self) -> dict[str, Any]:
+        """What `parse` takes, as a JSON Schema."""
+        return {}
 
 
 class Count(Kind):
@@ -48,6 +92,13 @@ class Count(Kind):
         if value < self.at_least:
             raise ValueError(f"must be at least {self.at_least}")
         return value
+
+    def parse(self, value: Any, names: Names) -> int:
+        # JSON does not tell 5.0 from 5, nor does its schema.
+        return self.check(int(value) if isinstance(value, float) and value.is_integer() else value)
+
+    def schema(self) -> dict[str, Any]:
+        return {"type": "integer", "minimum": self.at_least}
 
 
 def seconds(value: Any) -> float:
@@ -71,6 +122,16 @@ class Duration(Kind):
             raise ValueError("must not be negative" if self.zero else "must be more than 0 seconds")
         return length
 
+    def parse(self, value: Any, names: Names) -> float:
+        from everkeel.runtime.durations import as_seconds
+
+        return self.check(as_seconds(value))
+
+    def schema(self) -> dict[str, Any]:
+        from everkeel.runtime.durations import schema
+
+        return schema(zero=self.zero)
+
 
 class Share(Kind):
     """A share: a number from 0 to 1."""
@@ -86,6 +147,9 @@ class Share(Kind):
             raise ValueError(allowed)
         return float(value)
 
+    def schema(self) -> dict[str, Any]:
+        return {"type": "number", "minimum" if self.zero else "exclusiveMinimum": 0, "maximum": 1}
+
 
 class Number(Kind):
     """A finite number within bounds."""
@@ -100,6 +164,9 @@ class Number(Kind):
             raise ValueError(f"must be at least {self.at_least:g}")
         return float(value)
 
+    def schema(self) -> dict[str, Any]:
+        return {"type": "number", "minimum": self.at_least}
+
 
 class Choice(Kind):
     """One of a few words."""
@@ -112,6 +179,12 @@ class Choice(Kind):
             raise ValueError("must be " + " or ".join(repr(word) for word in self.words))
         return value
 
+    def from_text(self, text: str) -> str:
+        return text.strip()
+
+    def schema(self) -> dict[str, Any]:
+        return {"enum": list(self.words)}
+
 
 class Flag(Kind):
     """True or False."""
@@ -120,6 +193,16 @@ class Flag(Kind):
         if not isinstance(value, bool):
             raise ValueError("must be True or False")
         return value
+
+    def from_text(self, text: str) -> Any:
+        word = text.strip().lower()
+        return word in ("true", "1", "yes", "on") if word in _YES_OR_NO else text
+
+    def schema(self) -> dict[str, Any]:
+        return {"type": "boolean"}
+
+
+_YES_OR_NO = frozenset({"true", "1", "yes", "on", "false", "0", "no", "off"})
 
 
 class Function(Kind):
@@ -136,27 +219,59 @@ class Function(Kind):
             raise ValueError(f"must be a plain function {self.signature}, which nobody needs to await")
         return value  # type: ignore[no-any-return]  # callable() narrows to an unknown signature
 
+    def parse(self, value: Any, names: Names) -> Callable[..., Any]:
+        name = value["function"] if isinstance(value, dict) and list(value) == ["function"] else value
+        if not isinstance(name, str):
+            raise ValueError(f"must be the name of a registered function {self.signature}")
+        return self.check(names.function(name))
+
+    def schema(self) -> dict[str, Any]:
+        name = {"type": "string", "pattern": NAME, "description": f"a registered function {self.signature}"}
+        by_key = {"properties": {"function": name}, "required": ["function"], "additionalProperties": False}
+        return {"anyOf": [name, {"type": "object", **by_key}]}
+
 
 class Instance(Kind):
     """An object of a class."""
 
-    def __init__(self, cls: type, what: str) -> None:
-        self.cls, self.what = cls, what
+    def __init__(self, cls: type, what: str, *, form: str | None = None) -> None:
+        self.cls, self.what, self.form = cls, what, form
 
     def check(self, value: Any) -> Any:
         if not isinstance(value, self.cls):
             raise ValueError(f"must be {self.what}")
         return value
 
+    def parse(self, value: Any, names: Names) -> Any:
+        if self.cls is str:
+            return self.check(value)
+        if not isinstance(value, str):
+            raise ValueError(f"must be the name of a registered object: {self.what}")
+        return self.check(names.instance(value, self.cls))
+
+    def from_text(self, text: str) -> str:
+        return text
+
+    def schema(self) -> dict[str, Any]:
+        if self.cls is str:
+            return {"type": "string"}
+        return {"type": "string", "pattern": NAME, "description": f"the name of a registered object: {self.what}"}
+
 
 class Converted(Kind):
     """Whatever a function makes of it; the function raises ValueError for what it cannot take."""
 
-    def __init__(self, convert: Callable[[Any], Any]) -> None:
-        self.convert = convert
+    def __init__(self, convert: Callable[[Any], Any], form: str | None = None) -> None:
+        self.convert, self.form = convert, form
 
     def check(self, value: Any) -> Any:
         return self.convert(value)
+
+    def parse(self, value: Any, names: Names) -> Any:
+        raise ValueError("must be set in code: it has no form in configuration")
+
+    def schema(self) -> dict[str, Any]:
+        return {"not": {}}
 
 
 REQUIRED = object()
@@ -220,6 +335,11 @@ class Settings:
     def names(cls) -> list[str]:
         """What may be set."""
         return [field.name for field in dataclasses.fields(cls) if field.init]
+
+    @classmethod
+    def may_be_set(cls) -> dict[str, dataclasses.Field[Any]]:
+        """The same, with what each allows (`kind`), and what None means (`none`), in the field's metadata."""
+        return {field.name: field for field in dataclasses.fields(cls) if field.init}
 
     @classmethod
     def _know(cls, names: Iterable[str]) -> None:

@@ -27,8 +27,8 @@ class CacheConfig(Settings):
     refresh_ahead: float | None = setting(Share(), default=None, none="not before it expires")
     jitter: float | None = setting(Duration(), default=None, none="every answer lives as long as ttl says")
     negative_ttl: float | None = setting(Duration(), default=None, none="failures are not kept")
-    on: Errors = setting(Converted(as_errors), default=Exception)
-    ignore: Errors | None = setting(Converted(as_errors), default=None, none="nothing")
+    on: Errors = setting(Converted(as_errors, "errors"), default=Exception)
+    ignore: Errors | None = setting(Converted(as_errors, "errors"), default=None, none="nothing")
     on_result: ResultPredicate | None = setting(Function("of the result"), default=None, none="every result is fine")
     causes: bool = setting(Flag(), default=False)
 

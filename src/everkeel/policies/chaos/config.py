@@ -104,15 +104,17 @@ class ChaosConfig(Settings):
     policy_type: ClassVar[str] = "chaos"
 
     rate: float = setting(Share(zero=True), default=0.001)
-    latency: tuple[float, float] | None = setting(Converted(_as_latency), default=None, none="no latency")
-    error: tuple[ErrorSource, ...] | None = setting(Converted(_as_errors), default=None, none="no error")
-    result: Any = setting(Converted(_as_result), default=NO_FAULT)
-    behavior: Alternative | None = setting(Converted(_as_behavior), default=None, none="no behavior")
-    window: tuple[float, float] | None = setting(Converted(_as_window), default=None, none="at any time")
-    schedule: Schedule | None = setting(Converted(as_schedule), default=None, none="at any time")
-    keys: frozenset[str] | None = setting(Converted(_as_words), default=None, none="every key")
-    tags: frozenset[str] | None = setting(Converted(_as_words), default=None, none="tags do not matter")
-    seed: str = setting(Converted(_as_seed), default=0)
+    latency: tuple[float, float] | None = setting(Converted(_as_latency, "span"), default=None, none="no latency")
+    error: tuple[ErrorSource, ...] | None = setting(
+        Converted(_as_errors, "error_sources"), default=None, none="no error"
+    )
+    result: Any = setting(Converted(_as_result, "alternative"), default=NO_FAULT)
+    behavior: Alternative | None = setting(Converted(_as_behavior, "function"), default=None, none="no behavior")
+    window: tuple[float, float] | None = setting(Converted(_as_window, "window"), default=None, none="at any time")
+    schedule: Schedule | None = setting(Converted(as_schedule, "schedule"), default=None, none="at any time")
+    keys: frozenset[str] | None = setting(Converted(_as_words, "words"), default=None, none="every key")
+    tags: frozenset[str] | None = setting(Converted(_as_words, "words"), default=None, none="tags do not matter")
+    seed: str = setting(Converted(_as_seed, "seed"), default=0)
     max_failures: int | None = setting(Count(at_least=1), default=None, none="no bound on their number")
     max_failure_rate: float | None = setting(Share(), default=None, none="no bound on their share")
     failure_window: float = setting(Duration(), default=60.0)

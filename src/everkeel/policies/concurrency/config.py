@@ -45,10 +45,14 @@ class ConcurrencyLimitConfig(Settings):
     queue: int = setting(Count(at_least=0), default=0)
     max_wait: float | None = setting(Duration(zero=True), default=None, none="as long as it takes")
     order: Literal["oldest", "newest"] = setting(Choice("oldest", "newest"), default="oldest")
-    priorities: Mapping[str, float] | None = setting(Converted(_priorities), default=None, none="all are alike")
-    priority: str | Callable[..., str] | None = setting(Converted(_priority), default=None, none="the highest")
-    on: Errors = setting(Converted(as_errors), default=(TimeoutError, RejectedError))
-    ignore: Errors | None = setting(Converted(as_errors), default=None, none="nothing")
+    priorities: Mapping[str, float] | None = setting(
+        Converted(_priorities, "priorities"), default=None, none="all are alike"
+    )
+    priority: str | Callable[..., str] | None = setting(
+        Converted(_priority, "priority"), default=None, none="the highest"
+    )
+    on: Errors = setting(Converted(as_errors, "errors"), default=(TimeoutError, RejectedError))
+    ignore: Errors | None = setting(Converted(as_errors, "errors"), default=None, none="nothing")
     causes: bool = setting(Flag(), default=False)
 
     classifier: Classifier = field(init=False, repr=False, compare=False)

@@ -23,8 +23,8 @@ class FailFastConfig(Settings):
     )
     check_every: float = setting(Duration(), default=5.0)
     open_for: float | None = setting(Duration(), default=None, none="until it is reset, or the check passes")
-    on: Errors = setting(Converted(as_errors), default=Exception)
-    ignore: Errors | None = setting(Converted(as_errors), default=None, none="nothing")
+    on: Errors = setting(Converted(as_errors, "errors"), default=Exception)
+    ignore: Errors | None = setting(Converted(as_errors, "errors"), default=None, none="nothing")
     on_result: ResultPredicate | None = setting(Function("of the result"), default=None, none="every result is fine")
     causes: bool = setting(Flag(), default=False)
 

@@ -35,16 +35,16 @@ class FeatureToggleConfig(Settings):
     policy_type: ClassVar[str] = "feature_toggle"
 
     enabled: bool = setting(Flag(), default=True)
-    deny: frozenset[str] = setting(Converted(_as_keys), default=frozenset())
-    allow: frozenset[str] = setting(Converted(_as_keys), default=frozenset())
-    schedule: Schedule | None = setting(Converted(as_schedule), default=None, none="at any time")
+    deny: frozenset[str] = setting(Converted(_as_keys, "words"), default=frozenset())
+    allow: frozenset[str] = setting(Converted(_as_keys, "words"), default=frozenset())
+    schedule: Schedule | None = setting(Converted(as_schedule, "schedule"), default=None, none="at any time")
     predicate: Callable[..., Any] | None = setting(
         Function("of the call's arguments"), default=None, none="whatever the arguments"
     )
     share: float = setting(Share(zero=True), default=1.0)
     key: Callable[..., Hashable] | None = setting(Function("of the call's arguments"), default=None, none="no key")
     salt: str | None = setting(Instance(str, "a string"), default=None, none="the policy's name")
-    alternative: Any = setting(Converted(_as_alternative), default=NO_ALTERNATIVE)
+    alternative: Any = setting(Converted(_as_alternative, "alternative"), default=NO_ALTERNATIVE)
 
     plain: bool = field(init=False, repr=False, compare=False)  # on for everybody: nothing to decide
     by_key: bool = field(init=False, repr=False, compare=False)  # does it matter whose call it is?

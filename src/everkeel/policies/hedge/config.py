@@ -41,13 +41,17 @@ class HedgeConfig(Settings):
     policy_type: ClassVar[str] = "hedge"
 
     attempts: int = setting(Count(at_least=2), default=2)
-    delay: float | Callable[[int], Any] | None = setting(Converted(_delay), default=None, none="learned from traffic")
+    delay: float | Callable[[int], Any] | None = setting(
+        Converted(_delay, "delay"), default=None, none="learned from traffic"
+    )
     quantile: float = setting(Share(), default=0.95)
     initial_delay: float = setting(Duration(zero=True), default=0.1)
     max_duration: float | None = setting(Duration(), default=None, none="no bound")
-    budget: RetryBudget | None = setting(Instance(RetryBudget, "a RetryBudget"), default=None, none="no budget")
-    on: Errors = setting(Converted(as_errors), default=Exception)
-    ignore: Errors | None = setting(Converted(as_errors), default=None, none="nothing")
+    budget: RetryBudget | None = setting(
+        Instance(RetryBudget, "a RetryBudget", form="budget"), default=None, none="no budget"
+    )
+    on: Errors = setting(Converted(as_errors, "errors"), default=Exception)
+    ignore: Errors | None = setting(Converted(as_errors, "errors"), default=None, none="nothing")
     causes: bool = setting(Flag(), default=False)
     dispose: Callable[[Any], Any] | None = setting(Function("of a result", awaited=True), default=None, none="dropped")
     max_abandoned: int = setting(Count(at_least=1), default=64)
