@@ -4,6 +4,9 @@
 
 Needs only the API. Counters and gauges are observed when the SDK collects and cost calls nothing; values of histograms
 are passed on as they are recorded, since OpenTelemetry cannot observe a histogram.
+
+Names of instruments are the same in any case to OpenTelemetry, and its Python SDK writes them in lower case:
+`ft.timeout.executionduration`. Where the standard's spelling matters, give `views()` to the SDK's meter provider.
 """
 
 from __future__ import annotations
@@ -13,6 +16,7 @@ import weakref
 from collections.abc import Callable, Iterable
 from functools import partial
 from importlib.metadata import version
+from typing import TYPE_CHECKING
 
 from everkeel.microprofile.instruments import BOUNDS
 from everkeel.microprofile.metrics import METRICS, Metric, MetricRegistry, registry
@@ -23,6 +27,11 @@ try:
     from opentelemetry.metrics import CallbackOptions, Histogram, Meter, MeterProvider, Observation
 except ImportError as error:  # pragma: no cover - the tests have it
     raise missing("everkeel.microprofile.opentelemetry", "opentelemetry-api", "opentelemetry") from error
+
+if TYPE_CHECKING:
+    from opentelemetry.sdk.metrics.view import View
+
+METER = "everkeel.microprofile"
 
 
 class Export:
@@ -48,12 +57,20 @@ def export_metrics(meter_provider: MeterProvider | None = None, *, shown: Metric
     with _making:
         instruments = _known.get(provider)
         if instruments is None:
-            meter = metrics.get_meter("everkeel.microprofile", version("everkeel"), meter_provider=provider)
+            meter = metrics.get_meter(METER, version("everkeel"), meter_provider=provider)
             instruments = _known[provider] = _Instruments(meter)
         if instruments.shown is not None:
             raise ValueError("these metrics are exported to this meter provider already; close() the first export")
         instruments.shown = shown
     return Export(instruments, shown.record_to(instruments.record))
+
+
+def views() -> list[View]:
+    """Views that have the SDK write names as the standard does: `MeterProvider(readers, views=views())`."""
+    from opentelemetry.sdk.metrics.view import View
+
+    capital = [name for name in METRICS if name != name.lower()]
+    return [View(instrument_name=name.lower(), meter_name=METER, name=name) for name in capital]
 
 
 class _Instruments:
