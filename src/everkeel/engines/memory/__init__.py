@@ -1,0 +1,1 @@
+"""Memory: for tests, and for what may be lost with the process."""

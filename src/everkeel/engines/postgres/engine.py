@@ -1,0 +1,170 @@
+"""What the user holds: `PostgresEngine(dsn)`."""
+
+from __future__ import annotations
+
+import asyncio
+from functools import cached_property
+from typing import Any, Self, TypeVar
+
+from everkeel.engines.postgres.connections import Driver, connections, installed_driver
+from everkeel.engines.postgres.outbox import PostgresOutbox
+from everkeel.engines.postgres.schema import CREATE_VERSIONS, LOCK, MIGRATIONS
+from everkeel.engines.postgres.wakeup import Listener, PostgresWakeup, notification
+from everkeel.engines.rows import Capabilities
+from everkeel.engines.sql.migrations import VERSION_TABLE, missing
+from everkeel.engines.sql.runners import arun_on, run_on
+from everkeel.engines.sql.statement import Operation, Statement, one
+from everkeel.errors import ConfigError
+from everkeel.runtime.clock import DEFAULT, Clock
+from everkeel.runtime.settings import Seconds, seconds
+
+T = TypeVar("T")
+
+
+class PostgresEngine:
+    """Everything in PostgreSQL, beside the data the events are about: for services on several machines.
+
+    Args:
+        dsn: Where the server is.
+        pool: In place of a dsn, a pool you have: asyncpg's, psycopg_pool's, or an AsyncEngine of SQLAlchemy's.
+        driver: "asyncpg" or "psycopg", for the engine's own connections; by default what is installed, asyncpg first.
+        pooler: The dsn leads to PgBouncer in transaction mode: nothing is prepared, and nobody listens there.
+        listen_dsn: Where to listen for wake-ups: a direct address of the server. Without one, the dsn where it is
+            direct; behind a pooler and with a pool of yours, relays poll.
+        connections: How many connections of its own the engine uses at most, the listening one not counted.
+        serialise_keys: Let transactions that write events of one key wait for each other, so that the order of a key
+            is the order of commits even where the data itself is not locked. Costs a statement per key.
+        keep_delivered: Seconds for which delivered events are kept; a day. 0: deleted at once.
+        create_schema: Bring the tables up to date when the engine starts. False: an old schema is an error.
+        clock: For waiting. What is due when is decided by the server's clock.
+    """
+
+    name = "postgresql"
+
+    def __init__(
+        self,
+        dsn: str | None = None,
+        *,
+        pool: Any = None,
+        driver: Driver | None = None,
+        pooler: bool = False,
+        listen_dsn: str | None = None,
+        connections: int = 4,
+        serialise_keys: bool = False,
+        keep_delivered: Seconds = 86_400.0,
+        create_schema: bool = True,
+        clock: Clock | None = None,
+    ) -> None:
+        self.clock = clock or DEFAULT
+        self.keep_delivered = seconds(keep_delivered)
+        self.serialise_keys = serialise_keys
+        self._settings = (dsn, pool, driver, connections, pooler)
+        self._connections = self._connect()
+        self._create_schema = create_schema
+        direct = listen_dsn or (dsn if not pooler else None)
+        self.listener = None if direct is None else Listener(direct, driver or installed_driver(), self.clock)
+        self.capabilities = Capabilities(
+            transactional=True, durable="fsync", shared="network", notify=self.listener is not None
+        )
+        self.wakeup = PostgresWakeup(self.clock, self._tell, self.listener)
+
+    def _connect(self) -> Any:
+        dsn, pool, driver, most, pooler = self._settings
+        return connections(dsn, pool, driver, most, pooler=pooler)
+
+    # ------------------------------------------------------------------ stores
+
+    @cached_property
+    def outbox(self) -> PostgresOutbox:
+        """Events on their way out."""
+        return PostgresOutbox(self)
+
+    @cached_property
+    def inbox(self) -> Any:
+        """What was already handled."""
+        from everkeel.engines.postgres.inbox import PostgresInbox
+
+        return PostgresInbox(self)
+
+    @cached_property
+    def dead_letters(self) -> Any:
+        """What was given up on."""
+        from everkeel.engines.postgres.dead_letters import PostgresDeadLetters
+
+        return PostgresDeadLetters(self)
+
+    # ------------------------------------------------------------------ running operations
+
+    async def run(self, operation: Operation[T], tx: Any = None, *, write: bool = True, atomic: bool = False) -> T:
+        """Run an operation in the caller's transaction, or on a connection of the engine's.
+
+        `atomic`: it is more than one statement, and all of them count or none. `write` matters to other engines.
+        """
+        if tx is not None:
+            return await arun_on(tx, operation)
+        async with self._connections.transaction() if atomic else self._connections.acquire() as connection:
+            return await arun_on(connection, operation)
+
+    def run_sync(self, operation: Operation[T], tx: Any = None, *, write: bool = True, atomic: bool = False) -> T:
+        """Run an operation in the caller's transaction, in code without an event loop."""
+        if tx is None:
+            raise ConfigError("PostgresEngine", "tx", "is needed where nothing is awaited", "None")
+        return run_on(tx, operation)
+
+    def transaction(self) -> Any:
+        """Several writes as one: a connection in a transaction that ends with the block."""
+        return self._connections.transaction()
+
+    async def _tell(self, topic: str) -> None:
+        await self.run(one(notification(topic)))
+
+    # ------------------------------------------------------------------ life
+
+    async def start(self) -> None:
+        """Connect, bring the tables up to date, and listen."""
+        await self._connections.start()
+        await self._migrate()
+        self.wakeup.start(asyncio.get_running_loop())
+
+    async def _migrate(self) -> None:
+        # Look first: a role that may not create tables must be able to use those that are there.
+        version = await self.run(_version())
+        if not missing(MIGRATIONS, version):
+            return
+        if not self._create_schema:
+            raise ConfigError(
+                "PostgresEngine", "dsn", f"has tables of version {version}, and {MIGRATIONS[-1].version} is needed: "
+                "apply the output of `everkeel schema sql postgresql`", None
+            )  # fmt: skip
+        await self.run(_migrate(), atomic=True)
+
+    async def close(self) -> None:
+        """Let go of the connections that are the engine's own."""
+        await self.wakeup.close()
+        await self._connections.close()
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        await self.close()
+
+
+def _version() -> Operation[int]:
+    known = yield Statement(f"SELECT to_regclass('{VERSION_TABLE}') IS NOT NULL")
+    if not known[0][0]:
+        return 0
+    rows = yield Statement(f"SELECT coalesce(max(version), 0) FROM {VERSION_TABLE}")
+    return int(rows[0][0])
+
+
+def _migrate() -> Operation[None]:
+    yield Statement(LOCK)
+    yield Statement(CREATE_VERSIONS)
+    version = yield from _version()
+    for step in missing(MIGRATIONS, version):
+        for statement in step.statements:
+            yield Statement(statement)
+        yield Statement(f"INSERT INTO {VERSION_TABLE} (version) VALUES (CAST(:version AS integer))",
+                        {"version": step.version})  # fmt: skip

@@ -1,0 +1,144 @@
+"""The wake-up signal over LISTEN and NOTIFY: a hint, sent outside of business transactions and never one per event.
+
+NOTIFY takes a lock at commit that all committing transactions of the server queue for, so it is sent by itself, on one
+of the engine's own connections, and what is signalled within a few milliseconds is sent once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import Any
+
+from everkeel.engines.sql.statement import Statement
+from everkeel.engines.wakeup import LocalWakeup
+from everkeel.runtime.clock import Clock
+from everkeel.runtime.trouble import warn
+
+CHANNEL = "everkeel"
+GATHER = 0.01
+"""Seconds for which signals to other processes are gathered into one."""
+KEEPALIVE = 10.0
+"""Seconds between two looks at whether the listening connection is alive: a dead one can look healthy for hours."""
+ANSWER = 5.0
+"""Seconds within which it must answer such a look."""
+MOST_DELAY = 30.0
+"""Seconds between two tries to connect again, at most."""
+
+
+def notification(topic: str) -> Statement:
+    """The statement that tells other processes."""
+    return Statement(f"SELECT pg_notify('{CHANNEL}', CAST(:topic AS text))", {"topic": topic})
+
+
+class PostgresWakeup:
+    """Wakes who waits, in this process at once and in others a moment later."""
+
+    def __init__(self, clock: Clock, send: Callable[[str], Awaitable[object]], listen: Listener | None) -> None:
+        self._local = LocalWakeup(clock)
+        self._clock = clock
+        self._send = send
+        self._listener = listen
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._gathered: set[str] = set()
+        self._sending: asyncio.Task[None] | None = None
+        self._listening: asyncio.Task[None] | None = None
+
+    def start(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Signals to other processes are sent from this loop."""
+        self._loop = loop
+        if self._listener is not None:
+            self._listening = loop.create_task(self._listener.run(self._heard), name="everkeel-listen")
+
+    def notify(self, topic: str) -> None:
+        self._local.notify(topic)
+        if self._loop is not None:
+            with suppress(RuntimeError):  # the loop is closed: who polls will see
+                self._loop.call_soon_threadsafe(self._gather, topic)
+
+    def _heard(self, topic: str) -> None:
+        self._local.notify(topic)
+
+    def _gather(self, topic: str) -> None:
+        self._gathered.add(topic)
+        if self._sending is None and self._loop is not None:
+            self._sending = self._loop.create_task(self._send_gathered(), name="everkeel-notify")
+
+    async def _send_gathered(self) -> None:
+        try:
+            await self._clock.asleep(GATHER)
+            while self._gathered:
+                await self._send(self._gathered.pop())
+        except Exception as error:
+            warn("cannot tell other processes that there are events (they will find them when they poll): %s", error)
+        finally:
+            self._sending = None
+
+    async def wait(self, topic: str, timeout: float) -> bool:
+        return await self._local.wait(topic, timeout)
+
+    async def close(self) -> None:
+        """Send and listen no more."""
+        self._loop = None
+        for task in (self._sending, self._listening):
+            if task is not None:
+                task.cancel()
+                with suppress(asyncio.CancelledError):
+                    await task
+
+
+class Listener:
+    """Holds one direct connection that listens, and opens another when it dies."""
+
+    def __init__(self, dsn: str, driver: str, clock: Clock) -> None:
+        self._dsn, self._clock = dsn, clock
+        self._listen = self._with_asyncpg if driver == "asyncpg" else self._with_psycopg
+        self.connected = asyncio.Event()
+        """Set while it listens."""
+
+    async def run(self, heard: Callable[[str], object]) -> None:
+        """Listen until cancelled. While it cannot, those who wait poll."""
+        delay = 0.5
+        while True:
+            try:
+                await self._listen(heard)
+            except Exception as error:
+                delay = 1.0 if self.connected.is_set() else min(2 * delay, MOST_DELAY)
+                self.connected.clear()
+                warn("the connection that listens for events is gone, polling meanwhile (next try in %.3g s): %s",
+                     delay, error or type(error).__name__)  # fmt: skip
+                await self._clock.asleep(delay)
+
+    def _begun(self, heard: Callable[[str], object]) -> None:
+        self.connected.set()
+        heard("outbox")  # what was signalled while nobody listened
+
+    async def _with_asyncpg(self, heard: Callable[[str], object]) -> None:
+        import asyncpg
+
+        connection: Any = await asyncpg.connect(self._dsn, timeout=ANSWER, statement_cache_size=0)
+        try:
+            await connection.add_listener(CHANNEL, lambda connection, pid, channel, topic: heard(topic))
+            self._begun(heard)
+            while True:
+                await asyncio.sleep(KEEPALIVE)
+                await connection.fetchval("SELECT 1", timeout=ANSWER)
+        finally:
+            connection.terminate()
+
+    async def _with_psycopg(self, heard: Callable[[str], object]) -> None:
+        import psycopg
+
+        connection = await psycopg.AsyncConnection.connect(
+            self._dsn, autocommit=True, prepare_threshold=None, connect_timeout=int(ANSWER)
+        )
+        try:
+            await connection.execute(f"LISTEN {CHANNEL}")
+            self._begun(heard)
+            while True:
+                async for notify in connection.notifies(timeout=KEEPALIVE):
+                    heard(notify.payload)
+                await asyncio.wait_for(connection.execute("SELECT 1"), ANSWER)
+        finally:
+            await connection.close()

@@ -1,0 +1,1 @@
+"""The one place that runs SQL: statements are made purely, and run on whatever connection the caller has."""

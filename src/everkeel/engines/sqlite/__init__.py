@@ -1,0 +1,1 @@
+"""SQLite: one machine, any number of processes, nothing to install."""

@@ -1,0 +1,238 @@
+"""What the user holds: `SQLiteEngine(path)`."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sqlite3
+import threading
+from collections.abc import AsyncIterator, Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from functools import cached_property
+from typing import Any, Self, TypeVar
+
+from everkeel.engines.rows import Capabilities
+from everkeel.engines.sql.migrations import VERSION_TABLE, missing
+from everkeel.engines.sql.runners import arun_on, run, run_on, runner_of
+from everkeel.engines.sql.statement import Operation
+from everkeel.engines.sqlite.outbox import SQLiteOutbox
+from everkeel.engines.sqlite.schema import CREATE_VERSIONS, MIGRATIONS
+from everkeel.engines.wakeup import LocalWakeup
+from everkeel.errors import ConfigError
+from everkeel.runtime.clock import DEFAULT, Clock
+from everkeel.runtime.settings import Seconds, seconds
+
+T = TypeVar("T")
+
+
+class SQLiteTransaction:
+    """A transaction on a connection of its own, whose statements run in a thread. Made by `engine.transaction()`."""
+
+    def __init__(self, connection: sqlite3.Connection, threads: ThreadPoolExecutor) -> None:
+        self.connection = connection
+        """The connection, for SQL of your own; use it through `run`, since it belongs to no thread in particular."""
+        self._threads = threads
+
+    async def run(self, act: Callable[[sqlite3.Connection], T]) -> T:
+        """Call `act` with the connection in a thread."""
+        return await asyncio.get_running_loop().run_in_executor(self._threads, act, self.connection)
+
+
+class SQLiteEngine:
+    """Everything in one SQLite file: for one machine, any number of processes, with nothing to install.
+
+    Writing from your own connection to the same file makes the event part of your transaction.
+
+    Args:
+        path: The database file.
+        keep_delivered: Seconds for which delivered events are kept; a day. 0: deleted at once.
+        busy_timeout: How long to wait for another writer before the attempt fails (and is made again later).
+        create_schema: Bring the tables up to date when the engine starts. False: an old schema is an error.
+        clock: Where its time comes from, in place of the default.
+    """
+
+    name = "sqlite"
+    capabilities = Capabilities(transactional=True, durable="fsync", shared="machine", notify=False)
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        keep_delivered: Seconds = 86_400.0,
+        busy_timeout: Seconds = 5.0,
+        create_schema: bool = True,
+        clock: Clock | None = None,
+    ) -> None:
+        self.path = os.fspath(path)
+        if self.path == ":memory:" or not self.path:
+            raise ConfigError("SQLiteEngine", "path", "must be a file (for memory there is MemoryEngine)", repr(path))
+        self.clock = clock or DEFAULT
+        self.keep_delivered = seconds(keep_delivered)
+        self.wakeup = LocalWakeup(self.clock)
+        self._busy_timeout = seconds(busy_timeout)
+        self._create_schema = create_schema
+        self._connection: sqlite3.Connection | None = None
+        # One thread for what the engine does itself: SQLite has one writer at a time anyway. Transactions have their
+        # own, because one that is open must not stop the thread that the others wait for.
+        self._thread: ThreadPoolExecutor | None = None
+        self._transactions: ThreadPoolExecutor | None = None
+        self._starting = threading.Lock()
+
+    # ------------------------------------------------------------------ stores
+
+    @cached_property
+    def outbox(self) -> SQLiteOutbox:
+        """Events on their way out."""
+        return SQLiteOutbox(self)
+
+    @cached_property
+    def inbox(self) -> Any:
+        """What was already handled."""
+        from everkeel.engines.sqlite.inbox import SQLiteInbox
+
+        return SQLiteInbox(self)
+
+    @cached_property
+    def dead_letters(self) -> Any:
+        """What was given up on."""
+        from everkeel.engines.sqlite.dead_letters import SQLiteDeadLetters
+
+        return SQLiteDeadLetters(self)
+
+    # ------------------------------------------------------------------ running operations
+
+    async def run(self, operation: Operation[T], tx: Any = None, *, write: bool = True, atomic: bool = True) -> T:
+        """Run an operation: in the caller's transaction, or in one of its own that nobody else writes beside.
+
+        `write=False`: it only reads, and need not wait for writers. Everything else is atomic here anyway.
+        """
+        if tx is None:
+            loop = asyncio.get_running_loop()
+            return await loop.run_in_executor(self._started(), self._alone, operation, write)
+        if isinstance(tx, SQLiteTransaction):
+            return await tx.run(lambda connection: run(operation, runner_of(connection)[0]))
+        return await arun_on(tx, operation)
+
+    def run_sync(self, operation: Operation[T], tx: Any = None, *, write: bool = True, atomic: bool = True) -> T:
+        """The same for code without an event loop."""
+        if tx is None:
+            return self._started().submit(self._alone, operation, write).result()
+        return run_on(tx, operation)
+
+    def _alone(self, operation: Operation[T], write: bool) -> T:
+        connection = self._connection
+        if connection is None:
+            connection = self._connection = self._open()
+        runner = runner_of(connection)[0]
+        if not write:
+            return run(operation, runner)
+        connection.execute("BEGIN IMMEDIATE")
+        try:
+            result = run(operation, runner)
+        except BaseException:
+            connection.rollback()
+            raise
+        connection.commit()
+        return result
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[SQLiteTransaction]:
+        """Several writes as one."""
+        self._started()
+        assert self._transactions is not None
+        loop = asyncio.get_running_loop()
+        connection = await loop.run_in_executor(self._transactions, self._begin)
+        tx = SQLiteTransaction(connection, self._transactions)
+        try:
+            yield tx
+        except BaseException:
+            await tx.run(_rollback)
+            raise
+        await tx.run(_commit)
+
+    def _begin(self) -> sqlite3.Connection:
+        connection = self._open()
+        try:
+            connection.execute("BEGIN IMMEDIATE")
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    # ------------------------------------------------------------------ life
+
+    def _open(self) -> sqlite3.Connection:
+        connection = sqlite3.connect(
+            self.path, timeout=self._busy_timeout, isolation_level=None, check_same_thread=False
+        )
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("PRAGMA synchronous = FULL")  # NORMAL would lose the last commits when the power fails
+        return connection
+
+    def _started(self) -> ThreadPoolExecutor:
+        with self._starting:
+            if self._thread is None:
+                self._thread = ThreadPoolExecutor(1, "everkeel-sqlite")
+                self._transactions = ThreadPoolExecutor(4, "everkeel-sqlite-tx")
+                self._thread.submit(self._migrate).result()
+            return self._thread
+
+    def _migrate(self) -> None:
+        connection = self._connection = self._open()
+        connection.execute("BEGIN IMMEDIATE")
+        try:
+            connection.execute(CREATE_VERSIONS)
+            (version,) = connection.execute(f"SELECT coalesce(max(version), 0) FROM {VERSION_TABLE}").fetchone()
+            steps = missing(MIGRATIONS, version)
+            if steps and not self._create_schema:
+                raise ConfigError(
+                    "SQLiteEngine", "path", f"has tables of version {version}, and {MIGRATIONS[-1].version} is needed: "
+                    "apply the output of `everkeel schema sql sqlite`", repr(self.path)
+                )  # fmt: skip
+            for step in steps:
+                for statement in step.statements:
+                    connection.execute(statement)
+                connection.execute(f"INSERT INTO {VERSION_TABLE} (version) VALUES (?)", (step.version,))
+        except BaseException:
+            connection.rollback()
+            raise
+        connection.commit()
+
+    async def start(self) -> None:
+        """Open the file and bring its tables up to date."""
+        await asyncio.get_running_loop().run_in_executor(None, self._started)
+
+    async def close(self) -> None:
+        """Close the file and end the threads."""
+        with self._starting:
+            threads, self._thread = (self._thread, self._transactions), None
+        if threads[0] is None or threads[1] is None:
+            return
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            await asyncio.get_running_loop().run_in_executor(threads[0], connection.close)
+        for pool in threads:
+            if pool is not None:
+                pool.shutdown(wait=False)
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        await self.close()
+
+
+def _commit(connection: sqlite3.Connection) -> None:
+    try:
+        connection.commit()
+    finally:
+        connection.close()
+
+
+def _rollback(connection: sqlite3.Connection) -> None:
+    try:
+        connection.rollback()
+    finally:
+        connection.close()

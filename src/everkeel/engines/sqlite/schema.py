@@ -1,0 +1,79 @@
+"""The tables in SQLite. Times are seconds since 1970: there is one machine, so its clock is the store's."""
+
+from __future__ import annotations
+
+from everkeel.engines.sql.migrations import VERSION_TABLE, Migration, script
+
+CREATE_VERSIONS = f"CREATE TABLE IF NOT EXISTS {VERSION_TABLE} (version INTEGER PRIMARY KEY)"
+
+_OUTBOX = (
+    """
+CREATE TABLE IF NOT EXISTS everkeel_outbox (
+    seq INTEGER PRIMARY KEY AUTOINCREMENT,
+    id TEXT NOT NULL,
+    source TEXT NOT NULL,
+    aggregatetype TEXT NOT NULL,
+    aggregateid TEXT,
+    type TEXT NOT NULL,
+    payload TEXT,
+    encoding TEXT,
+    attributes TEXT NOT NULL,
+    epoch INTEGER NOT NULL DEFAULT 0,
+    state INTEGER NOT NULL DEFAULT 0 CHECK (state BETWEEN 0 AND 3),
+    created_at REAL NOT NULL,
+    available_at REAL NOT NULL,
+    delivered_at REAL,
+    lease_token TEXT,
+    lease_until REAL,
+    leased_by TEXT,
+    attempts INTEGER NOT NULL DEFAULT 0,
+    failures INTEGER NOT NULL DEFAULT 0,
+    last_error TEXT,
+    UNIQUE (source, id, aggregatetype)
+)""",
+    "CREATE INDEX IF NOT EXISTS everkeel_outbox_due ON everkeel_outbox (available_at, seq) WHERE state = 0",
+    """
+CREATE INDEX IF NOT EXISTS everkeel_outbox_keys ON everkeel_outbox (aggregatetype, aggregateid, seq)
+    WHERE state <> 1 AND aggregateid IS NOT NULL""",
+    "CREATE INDEX IF NOT EXISTS everkeel_outbox_done ON everkeel_outbox (delivered_at) WHERE state = 1",
+)
+
+_DEAD_LETTERS = (
+    """
+CREATE TABLE IF NOT EXISTS everkeel_dead_letters (
+    id TEXT PRIMARY KEY,
+    consumer TEXT NOT NULL,
+    status TEXT NOT NULL,
+    topic TEXT NOT NULL,
+    key TEXT,
+    source TEXT NOT NULL,
+    event_id TEXT NOT NULL,
+    event_type TEXT NOT NULL,
+    epoch INTEGER NOT NULL DEFAULT 0,
+    attributes TEXT NOT NULL,
+    payload TEXT,
+    encoding TEXT,
+    reason TEXT NOT NULL,
+    error_type TEXT NOT NULL,
+    error TEXT NOT NULL,
+    attempts INTEGER NOT NULL,
+    replays INTEGER NOT NULL DEFAULT 0,
+    saga_id TEXT,
+    behind TEXT,
+    created_at REAL NOT NULL,
+    failed_at REAL NOT NULL,
+    updated_at REAL NOT NULL,
+    version INTEGER NOT NULL DEFAULT 1,
+    UNIQUE (consumer, source, event_id, topic, epoch)
+)""",
+)
+
+MIGRATIONS = (
+    Migration(1, "the outbox", _OUTBOX),
+    Migration(2, "dead letters", _DEAD_LETTERS),
+)
+
+
+def sql() -> str:
+    """The schema as a script."""
+    return script(MIGRATIONS, CREATE_VERSIONS, begin="BEGIN IMMEDIATE")

@@ -1,0 +1,58 @@
+"""A wake-up signal within one process, safe to give from any thread, heard on any event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+
+from everkeel.runtime.clock import Clock
+
+
+class LocalWakeup:
+    """Wakes who waits in this process. What is signalled while nobody waits is heard by the next who does."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._waiting: dict[str, list[tuple[asyncio.AbstractEventLoop, asyncio.Future[bool]]]] = {}
+        self._pending: set[str] = set()
+
+    def notify(self, topic: str) -> None:
+        """Wake who waits for `topic`."""
+        with self._lock:
+            waiting = self._waiting.pop(topic, None)
+            if waiting is None:
+                self._pending.add(topic)  # a signal between two waits must not be lost: it would cost a poll interval
+                return
+        for loop, future in waiting:
+            try:
+                loop.call_soon_threadsafe(_resolve, future)
+            except RuntimeError:
+                pass  # that loop is closed, and nobody waits there any more
+
+    async def wait(self, topic: str, timeout: float) -> bool:
+        """Wait for a signal, at most `timeout` seconds."""
+        loop = asyncio.get_running_loop()
+        with self._lock:
+            if topic in self._pending:
+                self._pending.discard(topic)
+                return True
+            future: asyncio.Future[bool] = self._clock.future(loop)
+            entry = (loop, future)
+            self._waiting.setdefault(topic, []).append(entry)
+        timer = self._clock.later(loop, timeout, lambda: future.done() or future.set_result(False))
+        try:
+            return await future
+        finally:
+            timer.cancel()
+            with self._lock:
+                others = self._waiting.get(topic)
+                if others is not None and entry in others:
+                    others.remove(entry)
+                    if not others:
+                        del self._waiting[topic]
+
+
+def _resolve(future: asyncio.Future[bool]) -> None:
+    if not future.done():
+        future.set_result(True)
