@@ -12,7 +12,7 @@ from math import ceil
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from everkeel.errors import ConfigError, RateLimitedError
-from everkeel.ratelimit.algorithm import NANO, Algorithm, Decision, nanoseconds, seconds_up
+from everkeel.ratelimit.algorithm import NANO, Algorithm, Decision, Rate, nanoseconds, seconds_up
 from everkeel.ratelimit.gate import CLOSED, Gate
 from everkeel.ratelimit.ledger import Ledger
 from everkeel.ratelimit.line import Line, TaskWaiter, ThreadWaiter, Waiter
@@ -387,12 +387,17 @@ class Door:
 
     def remaining(self, key: Hashable, limit: Any) -> int:
         """How many permits are there."""
+        return self.standing(key, limit)[1].remaining
+
+    def standing(self, key: Hashable, limit: Any) -> tuple[Rate, Decision]:
+        """The rate of a key, and what is left of it."""
         with self.policy.lock, self.books:
             now = self._now()
             self._line(key)
-            left = self.books.look(key, self.books.algorithm_of(limit), now, 0).remaining
+            algorithm = self.books.algorithm_of(limit)
+            decision = self.books.look(key, algorithm, now, 0)
         self._mind()
-        return left
+        return algorithm.rate, decision
 
 
 def unhashable(label: str, key: object, error: TypeError) -> Exception:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
-from typing import Any, Literal, Self, cast
+from typing import Any, Literal, NamedTuple, Self, cast
 
 from everkeel.errors import ConfigError, RateLimitedError
-from everkeel.ratelimit.algorithm import Algorithm, Rate
+from everkeel.ratelimit.algorithm import NANO, Algorithm, Rate, seconds_up
 from everkeel.ratelimit.config import Keys, Limits, RateLimitConfig
 from everkeel.ratelimit.shadow import WouldLimit
 from everkeel.ratelimit.state import Limiting
@@ -31,6 +31,15 @@ class RateLimitSnapshot(Snapshot):
     excluded: int
     keys: int
     overflow: int
+
+
+class Standing(NamedTuple):
+    """How a key stands with its limit. Times are seconds."""
+
+    permits: int
+    per: float
+    remaining: int
+    reset_after: float
 
 
 class RateLimit(Policy[RateLimitConfig]):
@@ -213,6 +222,12 @@ class RateLimit(Policy[RateLimitConfig]):
         """How many permits are there now."""
         limiter, whose = self.limiter, self.whose(key)
         return limiter.door.remaining(whose, limiter.limit_of(whose))
+
+    def standing(self, key: Hashable) -> Standing:
+        """How a key stands, for whoever is to be told: its limit, what is left, and when all of it is there again."""
+        limiter = self.limiter
+        rate, decision = limiter.door.standing(key, limiter.limit_of(key))
+        return Standing(rate.permits, rate.per / NANO, decision.remaining, seconds_up(decision.reset_after))
 
     # ------------------------------------------------------------------ being watched
 

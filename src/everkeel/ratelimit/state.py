@@ -254,7 +254,7 @@ class Limiting(State):
 
     def answered(self, began: float | None, result: Any, key: Hashable) -> None:
         """A call returned: how long did it take, and does the service ask for a pause?"""
-        self._measure(began)
+        self.measure(began)
         policy = self.policy
         drain_on = policy.config.drain_on
         if drain_on is None or result is NO_RESULT:
@@ -271,9 +271,9 @@ class Limiting(State):
 
     def failed(self, permit: float | None, error: Exception) -> None:
         if not isinstance(error, RejectedError):  # that one says nothing about the service
-            self._measure(permit)
+            self.measure(permit)
 
-    def _measure(self, began: float | None) -> None:
+    def measure(self, began: float | None) -> None:
         pressure = self.door.refusals.pressure
         if pressure is not None and began is not None:
             latency = self.policy.clock.monotonic() - began
