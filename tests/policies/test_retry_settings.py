@@ -46,6 +46,9 @@ WRONG = [
     ({"jitter": -0.5}, f"jitter {JITTER}, or None (no randomness) (got -0.5)"),
     ({"max_retry_after": -1}, "max_retry_after must not be negative (got -1)"),
     ({"max_retry_after": None}, f"max_retry_after {SECONDS} (got None)"),
+    ({"obey_retry_after": 1}, "obey_retry_after must be True or False (got 1)"),
+    ({"cut_short": None}, "cut_short must be True or False (got None)"),
+    ({"rejections": "retry"}, "rejections must be 'no_evidence' or 'failure' (got 'retry')"),
     ({"max_duration": 0}, "max_duration must be more than 0 seconds, or None (no bound) (got 0)"),
     ({"max_duration": "2s"}, f"max_duration {SECONDS}, or None (no bound) (got '2s')"),
     (

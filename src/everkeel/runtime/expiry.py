@@ -112,8 +112,10 @@ class SyncBounds:
         fn: Callable[..., Any],
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
+        *,
+        strict: bool = False,
     ) -> Any:
-        """Call `fn` for at most so many seconds, where `runs` says."""
+        """Call `fn` for at most so many seconds, where `runs` says. `strict`: an inline body cannot raise late."""
         clock = self.policy.clock
         at = clock.monotonic() + seconds
         cancellation = Cancellation(clock, at, TimeoutExceededError(self.policy.name, seconds))
@@ -122,7 +124,7 @@ class SyncBounds:
         cancel_token, deadline_token = CURRENT.set(cancellation), AMBIENT.set(ambient)
         try:
             if runs == "inline":
-                return self._inline(cancellation, expire, fn, args, kwargs)
+                return self._inline(cancellation, expire, fn, args, kwargs, strict)
             return self._in_a_worker(cancellation, seconds, most_abandoned, expire, fn, args, kwargs)
         finally:
             AMBIENT.reset(deadline_token)
@@ -135,11 +137,12 @@ class SyncBounds:
         fn: Callable[..., Any],
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
+        strict: bool,
     ) -> Any:
         try:
             result = fn(*args, **kwargs)
-        except GAVE_UP as error:
-            if cancellation.requested:
+        except Exception as error:
+            if cancellation.requested and (strict or isinstance(error, GAVE_UP)):
                 raise expire() from error
             raise
         if cancellation.requested:

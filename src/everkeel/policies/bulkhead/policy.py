@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable
 from typing import Any, Literal, cast
 
+from everkeel.errors import BulkheadFullError
 from everkeel.policies.bulkhead.config import BulkheadConfig
 from everkeel.policies.bulkhead.state import Places
 from everkeel.runtime.clock import Clock
@@ -68,6 +69,7 @@ def bulkhead(
     queue: int = 0,
     max_wait: Seconds | None = None,
     order: Literal["oldest", "newest"] = "oldest",
+    full_error: type[BulkheadFullError] = BulkheadFullError,
     key: Callable[..., Hashable] | None = None,
     max_keys: int = 10_000,
     mode: Mode = "enforce",
@@ -85,6 +87,7 @@ def bulkhead(
         queue: How many more may wait for a place. None by default: a queue in front of something slow makes it slower.
         max_wait: How long one may wait. A deadline that travels with the call bounds it too.
         order: Who gets a free place: the "oldest" waiter, or the "newest", whose caller is the most likely to be there.
+        full_error: The class of the error it raises.
         key: A function of the call's arguments: places of its own for each answer (a host, a tenant).
         max_keys: How many keys have places of their own; further ones share.
         mode: "enforce", "shadow" (counts who would have waited or been rejected) or "off".
@@ -100,6 +103,13 @@ def bulkhead(
     ...         print(error.running, "running")
     1 running
     """
-    values = {"limit": limit, "queue": queue, "max_wait": max_wait, "order": order, "mode": mode}
+    values = {
+        "limit": limit,
+        "queue": queue,
+        "max_wait": max_wait,
+        "order": order,
+        "full_error": full_error,
+        "mode": mode,
+    }
     config = BulkheadConfig.make(name, values)
     return Bulkhead(name, config, clock=clock, replace=replace, key=key, max_keys=max_keys)

@@ -111,7 +111,7 @@ class Pooled(State):
     def _full(self, running: int, waiting: int) -> BulkheadFullError:
         policy = self.policy
         next(policy.rejections)
-        error = BulkheadFullError(policy.name, None, running, waiting)
+        error = policy.config.full_error(policy.name, None, running, waiting)
         if policy.heard():
             from everkeel.events import CallRejected
 

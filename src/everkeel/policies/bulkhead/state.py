@@ -160,7 +160,7 @@ class Places(State):
     def _full(self) -> BulkheadFullError:
         policy = self.policy
         next(policy.rejections)
-        error = BulkheadFullError(policy.name, None, self.running(), len(self.waiters))
+        error = policy.config.full_error(policy.name, None, self.running(), len(self.waiters))
         if policy.heard():
             from everkeel.events import CallRejected
 

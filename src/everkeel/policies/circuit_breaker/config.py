@@ -76,7 +76,8 @@ class CircuitBreakerConfig(Settings):
         rejections = self.rejections == "failure"
         object.__setattr__(self, "classifier", Classifier(match, ignore, self.on_result, rejections=rejections))
         object.__setattr__(self, "needed", self._needed())
-        object.__setattr__(self, "quick", self.window_duration is None and self.slow_duration is None and self.failure_rate != 0)
+        by_count = self.window_duration is None and self.slow_duration is None
+        object.__setattr__(self, "quick", by_count and self.failure_rate != 0)
 
     def _needed(self) -> int:
         """Successes among the probes that close the circuit. Shares are compared as quotients: 7 / 25 is 0.28."""

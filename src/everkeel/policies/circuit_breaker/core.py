@@ -24,9 +24,11 @@ class Closed:
 
     def __init__(self, rules: CircuitBreakerConfig, now: float) -> None:
         self.tally: Tally = tally()
-        self.window: CountWindow | TimeWindow | None = (
-            None if rules.window_duration is None else TimeWindow(rules.window_duration, now)
-        )
+        self.window: CountWindow | TimeWindow | None = None
+        if rules.window_duration is not None:
+            self.window = TimeWindow(rules.window_duration, now)
+        elif rules.failure_rate == 0:
+            self.window = CountWindow()  # it opens when full, failures or none
 
     def success(self, rules: CircuitBreakerConfig, now: float, *, slow: bool = False) -> Open | None:
         """A call succeeded."""

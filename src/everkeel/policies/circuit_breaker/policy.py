@@ -245,6 +245,7 @@ def circuit_breaker(
     failure_rate: float | None = 0.5,
     window: int = 100,
     window_duration: Seconds | None = None,
+    allow_zero_rate: bool = False,
     minimum_calls: int = 10,
     consecutive: int | None = None,
     slow_duration: Seconds | None = None,
@@ -258,6 +259,7 @@ def circuit_breaker(
     probe_success_rate: float | None = None,
     probe_lease: Seconds = 60.0,
     max_half_open: Seconds | None = None,
+    cancelled_probe: Literal["no_evidence", "failure"] = "no_evidence",
     lost_probe: Literal["no_evidence", "failure"] = "no_evidence",
     ignored: Literal["no_evidence", "success"] = "no_evidence",
     rejections: Literal["no_evidence", "failure"] = "no_evidence",
@@ -280,6 +282,8 @@ def circuit_breaker(
         failure_rate: The share of failed calls that opens it, when reached. None: no rule by share.
         window: The share is taken over so many of the last calls. 100 is where a share of one half is hardly chance.
         window_duration: Over the last so many seconds in its place, in ten slices.
+        allow_zero_rate: Let `failure_rate` be 0: it then opens as soon as `minimum_calls` results are there, whatever
+            they are. Refused otherwise, since nobody means that.
         minimum_calls: Before so many calls are in the window no share is taken. 10 keeps services with little traffic
             protected; a window of 100 that must first be full would never open there.
         consecutive: So many failures in a row open it as well, or alone with `failure_rate=None`.
@@ -296,6 +300,7 @@ def circuit_breaker(
             failed stays below `failure_rate`.
         probe_lease: A probe that has not reported after so many seconds is taken for lost, and another may pass.
         max_half_open: After so many seconds without a decision it opens again.
+        cancelled_probe: What a probe counts as whose call was cancelled.
         lost_probe: What a lost probe counts as.
         ignored: What an ignored exception counts as.
         rejections: What a rejection by another policy, and a `NotRetryable` error, counts as.
@@ -324,6 +329,7 @@ def circuit_breaker(
         "failure_rate": failure_rate,
         "window": window,
         "window_duration": window_duration,
+        "allow_zero_rate": allow_zero_rate,
         "minimum_calls": minimum_calls,
         "consecutive": consecutive,
         "slow_duration": slow_duration,
@@ -337,6 +343,7 @@ def circuit_breaker(
         "probe_success_rate": probe_success_rate,
         "probe_lease": probe_lease,
         "max_half_open": max_half_open,
+        "cancelled_probe": cancelled_probe,
         "lost_probe": lost_probe,
         "ignored": ignored,
         "rejections": rejections,

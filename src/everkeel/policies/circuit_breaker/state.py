@@ -158,6 +158,9 @@ class Circuit(State):
 
     def dropped(self, permit: Any, error: BaseException) -> None:
         if type(permit) is Passage and type(permit.phase) is HalfOpen:
+            if self.policy.config.cancelled_probe == "failure" and not isinstance(error, Exception):
+                self._record_failure(permit)
+                return
             with self.policy.lock:
                 permit.phase.drop(permit)
 

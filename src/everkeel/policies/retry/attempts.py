@@ -104,7 +104,7 @@ class AttemptBlocks:
                 f"{policy.label}: a sync block runs where it stands and cannot have an attempt_timeout in a worker; "
                 'use a decorated function, or runs="inline"'
             )
-        if rules.bounded or rules.attempts is None or AMBIENT.get() is not None:
+        if rules.timed or AMBIENT.get() is not None:
             self._limit = self._state._limit()
 
     def __iter__(self) -> Iterator[BlockAttempt]:
@@ -116,6 +116,7 @@ class AttemptBlocks:
             if not self._done and self._run is not None:
                 if self._run.delay:
                     sleep(self._run.delay)
+                    self._unless_overslept(self._run)
                 self._state.again(self._run)
 
     async def __aiter__(self) -> AsyncIterator[BlockAttempt]:
@@ -130,10 +131,17 @@ class AttemptBlocks:
                     await self._state._abefore_retry(self._run)
                 if self._run.delay:
                     await sleep(self._run.delay)
+                    self._unless_overslept(self._run)
                 self._state.again(self._run)
 
     def _next(self) -> BlockAttempt | None:
         return None if self._done else BlockAttempt(self, 1 if self._run is None else self._run.attempts + 1)
+
+    def _unless_overslept(self, run: Run) -> None:
+        if self._limit is not None and self._state._overslept(run, self._limit):
+            self._done = True
+            self._leave(run.error, None)
+            self._state._not_again(run)
 
     def _check(self, attempt: BlockAttempt) -> None:
         if not attempt._entered:
@@ -154,7 +162,7 @@ class AttemptBlocks:
         """What ends the attempt that begins now, if anything does. A sync block is only checked between attempts."""
         if self._passes or not self._async:
             return None
-        seconds, self._whole = self._state._attempt_bound(self._limit)
+        seconds, self._whole = self._state._attempt_bound(self._state._end_of_attempts(self._limit))
         if seconds is None:
             return None
         from everkeel.runtime.expiry import Alarm

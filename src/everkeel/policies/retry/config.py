@@ -47,7 +47,8 @@ class RetryConfig(Settings):
     causes: bool = setting(Flag(), default=False)
     backoff: Backoff = setting(Converted(as_backoff, "backoff"), default=exponential(0.2, factor=2, max=30))
     jitter: Jitter = setting(Converted(as_jitter, "jitter"), default="full", none="no randomness")
-    max_retry_after: float | None = setting(Duration(zero=True), default=60.0, none="no hint is looked at")
+    max_retry_after: float = setting(Duration(zero=True), default=60.0)
+    obey_retry_after: bool = setting(Flag(), default=True)
     max_duration: float | None = setting(Duration(), default=None, none="no bound")
     cut_short: bool = setting(Flag(), default=True)
     attempt_timeout: float | None = setting(Duration(), default=None, none="no bound")
@@ -78,7 +79,8 @@ class RetryConfig(Settings):
     def check_together(self) -> None:
         match = ErrorMatch(self.on, causes=self.causes)
         ignore = None if self.ignore is None else ErrorMatch(self.ignore, causes=self.causes)
-        object.__setattr__(self, "classifier", Classifier(match, ignore, self.on_result, rejections=self.rejections == "failure"))
+        rejections = self.rejections == "failure"
+        object.__setattr__(self, "classifier", Classifier(match, ignore, self.on_result, rejections=rejections))
         hook = self.before_retry
         object.__setattr__(self, "awaits_hook", hook is not None and kind_of(hook) == "async")
         cuts = self.max_duration is not None and self.cut_short

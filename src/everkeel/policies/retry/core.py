@@ -61,7 +61,7 @@ class Run:
             backoff = rules.backoff
             outcome = Outcome(value, error, number)
             delay = jittered(backoff.delay(number, outcome), backoff, rules.jitter, self.delay, chance)
-        hint = None if error is None else getattr(error, "retry_after", None)
+        hint = getattr(error, "retry_after", None) if error is not None and rules.obey_retry_after else None
         if hint is not None:
             wished = _as_seconds(hint)
             if wished > rules.max_retry_after:

@@ -90,12 +90,15 @@ def retry(
     backoff: BackoffLike = exponential(0.2, factor=2, max=30),
     jitter: Jitter = "full",
     max_retry_after: Seconds = 60.0,
+    obey_retry_after: bool = True,
     max_duration: Seconds | None = None,
+    cut_short: bool = True,
     attempt_timeout: Seconds | None = None,
     runs: Literal["worker", "inline"] = "worker",
     budget: RetryBudget | None = None,
     exhausted: Callable[[Outcome], Any] | None = None,
     before_retry: Callable[[Attempt], Any] | None = None,
+    rejections: Literal["no_evidence", "failure"] = "no_evidence",
     nested: Literal["each", "outermost"] = "each",
     max_abandoned: int = 64,
     mode: Mode = "enforce",
@@ -124,7 +127,10 @@ def retry(
         jitter: Randomness of it, so that clients that failed together do not come back together: "full", "equal",
             "decorrelated", seconds to add at most, or None.
         max_retry_after: A `retry_after` on the error is obeyed up to so many seconds; asked for more, it gives up.
+        obey_retry_after: False: what an error says about when to come back is not looked at.
         max_duration: The end of the whole call. It really ends it: an attempt in progress is cut short.
+        cut_short: False: `max_duration` only keeps further attempts from beginning, and an attempt in progress may
+            take its time.
         attempt_timeout: The end of one try. Its expiry is retried unless `ignore` names `TimeoutExceededError`.
         runs: Where a sync attempt with a time limit runs: in a "worker" thread that can be left behind, or "inline",
             where it must cooperate (see `current_cancellation`).
@@ -132,6 +138,8 @@ def retry(
         exhausted: Makes the answer when there is no further attempt, from the last `Outcome`, in place of raising.
         before_retry: Called with the next `Attempt` before waiting for it: refresh a token, choose another replica. May
             be a coroutine function where the call is async.
+        rejections: What a rejection by another policy, and a `NotRetryable` error, counts as. "failure": like any other
+            error that `on` names.
         nested: "outermost" leaves retrying to a retry around this one, if there is one.
         max_abandoned: How many timed-out attempts may still occupy their worker threads before another is refused.
         mode: "enforce", "shadow" (counts where it would have retried and passes the first outcome on) or "off".
@@ -154,12 +162,15 @@ def retry(
         "backoff": backoff,
         "jitter": jitter,
         "max_retry_after": max_retry_after,
+        "obey_retry_after": obey_retry_after,
         "max_duration": max_duration,
+        "cut_short": cut_short,
         "attempt_timeout": attempt_timeout,
         "runs": runs,
         "budget": budget,
         "exhausted": exhausted,
         "before_retry": before_retry,
+        "rejections": rejections,
         "nested": nested,
         "max_abandoned": max_abandoned,
         "mode": mode,

@@ -150,7 +150,8 @@ class Retrying(State):
         if rules.before_retry is not None and not rules.awaits_hook:
             self._before_retry(run, error)
         if error is not None and (rules.bounded or rules.awaits_hook or limit is not None):
-            run.error = record.without_frames(error)  # last: hooks and listeners may want to see where it came from
+            # Last: hooks and listeners may want to see where it came from. So may whoever gets it after all.
+            run.error = record.without_frames(error) if rules.cut_short else error
         return run
 
     def again(self, run: Run) -> None:
@@ -236,6 +237,23 @@ class Retrying(State):
             raise self._expired(None, limit, begun=False)
         return limit
 
+    def _end_of_attempts(self, limit: Deadline | None) -> Deadline | None:
+        """What ends an attempt in progress: the end of the whole call, unless it only keeps others from beginning."""
+        return limit if self.policy.config.cut_short else AMBIENT.get()
+
+    def _overslept(self, run: Run, limit: Deadline) -> bool:
+        """Did the wait, which takes a little longer than asked for, go past the end? Then nothing may begin."""
+        return not run.rules.cut_short and limit.expired
+
+    def _not_again(self, run: Run) -> Any:
+        """There was to be another attempt, and now there is not: the last one's outcome is the call's."""
+        run.give_up("duration")
+        error = run.error if isinstance(run.error, Exception) else None
+        record.gave_up(self.policy, run, error, None)
+        if error is None or self.maps(run):
+            return self.exhausted(run, error, None)
+        raise error
+
     def _expired(self, run: Run | None, limit: Deadline, *, begun: bool = True) -> TimeoutExceededError:
         """The whole call's time ran out in the middle of an attempt, or before the first was begun."""
         policy = self.policy
@@ -269,9 +287,9 @@ class Retrying(State):
         rules, sleep = self.policy.config, self.policy.clock.sleep
         if rules.awaits_hook:
             self.policy.may_guard("sync")
-        limit = self._limit() if rules.bounded or rules.attempts is None or AMBIENT.get() is not None else None
+        limit = self._limit() if rules.timed or AMBIENT.get() is not None else None
         if rules.bounded:
-            fn = partial(self._bounded_attempt, limit, fn)
+            fn = partial(self._bounded_attempt, self._end_of_attempts(limit), fn)
         run: Run | None = None
         result: Any
         expired = False
@@ -302,6 +320,8 @@ class Retrying(State):
                 raise self._expired(run, limit)
             if run.delay:
                 sleep(run.delay)
+                if limit is not None and self._overslept(run, limit):
+                    return self._not_again(run)
             self.again(run)
         if run is None:
             next(self.ok)
@@ -311,9 +331,10 @@ class Retrying(State):
 
     async def acall(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
         rules, sleep = self.policy.config, self.policy.clock.asleep
-        limit = self._limit() if rules.bounded or rules.attempts is None or AMBIENT.get() is not None else None
-        if rules.bounded or limit is not None:
-            fn = partial(self._abounded_attempt, limit, fn)
+        limit = self._limit() if rules.timed or AMBIENT.get() is not None else None
+        end = self._end_of_attempts(limit)
+        if rules.bounded or end is not None:
+            fn = partial(self._abounded_attempt, end, fn)
         run: Run | None = None
         result: Any
         expired = False
@@ -346,6 +367,8 @@ class Retrying(State):
                 await self._abefore_retry(run)
             if run.delay:
                 await sleep(run.delay)
+                if limit is not None and self._overslept(run, limit):
+                    return self._not_again(run)
             self.again(run)
         if run is None:
             next(self.ok)
@@ -415,7 +438,7 @@ class Retrying(State):
 
     def fragment(self, kind: CallKind) -> str | None:
         rules = self.policy.config
-        plain = rules.bounded or rules.attempts is None or rules.on_result is not None or rules.exhausted is not None
+        plain = rules.timed or rules.on_result is not None or rules.exhausted is not None
         return None if plain or rules.awaits_hook else unless_under_deadline("retry", _LOOP)
 
     def names(self, kind: CallKind) -> dict[str, object]:

@@ -47,6 +47,8 @@ class Timeout(Policy[TimeoutConfig]):
     def _may_be_a_block(self, *, awaited: bool = False) -> None:
         if self.config.detached:
             raise TypeError(f"{self.label} cannot be a block: it is detached, and a block cannot be left behind")
+        if self.config.strict:
+            raise TypeError(f"{self.label} cannot be a block: it is strict, and a block cannot be left behind")
 
     def judge(self, error: BaseException) -> Verdict:
         ours = isinstance(error, TimeoutExceededError) and error.policy == self.name
@@ -63,7 +65,9 @@ def timeout(
     gap: Seconds | None = None,
     runs: Literal["worker", "inline"] = "worker",
     detached: bool = False,
+    strict: bool = False,
     max_abandoned: int = 64,
+    expired_error: type[TimeoutExceededError] = TimeoutExceededError,
     mode: Mode = "enforce",
     clock: Clock | None = None,
     replace: bool = False,
@@ -85,8 +89,12 @@ def timeout(
             or "inline", in the caller's own, where it must cooperate (see `current_cancellation` and `everkeel.sleep`)
             and the error is raised late if it does not.
         detached: For async calls: return at once when time is up and leave the body behind, rather than cancelling it.
+        strict: When time is up it is the timeout's error, at once, whatever the body makes of its end. An async body is
+            cancelled and not waited for, in a task of its own; an error that an inline body raises late is replaced,
+            as a late answer is.
         max_abandoned: How many calls may have been left behind before another is refused with
             `WorkersExhaustedError`: hung calls must not use up threads without end. 64 is a good many already.
+        expired_error: The class of the error it raises.
         mode: "enforce", "shadow" (counts what would have expired) or "off".
         clock: Where its time comes from, in place of the default.
         replace: Take the name from a policy that has it.
@@ -108,7 +116,9 @@ def timeout(
         "gap": gap,
         "runs": runs,
         "detached": detached,
+        "strict": strict,
         "max_abandoned": max_abandoned,
+        "expired_error": expired_error,
         "mode": mode,
     }
     return Timeout(name, TimeoutConfig.make(name, values), clock=clock, replace=replace)

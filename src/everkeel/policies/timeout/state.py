@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from everkeel.policies.timeout.config import TimeoutConfig
     from everkeel.policies.timeout.policy import Timeout
+    from everkeel.runtime.clock import Clock
 
 # `key in live` again at the end: a sweep in between has taken the task out, and then its cancellation is ours.
 _WATCH = """\
@@ -104,7 +105,7 @@ class Timing(State):
             from everkeel.events import TimedOut
 
             policy.emit(TimedOut(policy=policy.name, policy_type=policy.type, seconds=seconds))
-        return TimeoutExceededError(policy.name, seconds)
+        return policy.config.expired_error(policy.name, seconds)
 
     def _bounded(self, seconds: float) -> float:
         """Never longer than the deadline that travels with the call."""
@@ -175,7 +176,9 @@ class Timing(State):
         rules, seconds = self.policy.config, self._bounded(length)
         expire = _Expire(self, seconds)
         try:
-            return self._bounds.call(rules.runs, seconds, rules.max_abandoned, expire, fn, args, kwargs)
+            return self._bounds.call(
+                rules.runs, seconds, rules.max_abandoned, expire, fn, args, kwargs, strict=rules.strict
+            )
         except Exception as error:
             if not expire.happened and not self._refused(error):
                 self.passed(error)
@@ -187,6 +190,8 @@ class Timing(State):
     async def acall(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
         if self.policy.config.detached:
             return await self._detached(fn, args, kwargs)
+        if self.policy.config.strict:
+            return await self._strictly(fn, args, kwargs)
         permit = await self.aenter()
         try:
             result = await fn(*args, **kwargs)
@@ -214,6 +219,38 @@ class Timing(State):
             else:
                 body.cancel()  # where the caller was cancelled, so is what it was waiting for
                 self.passed(error)
+            raise
+        next(self.ok)
+        return result
+
+    async def _strictly(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """The body in a task of its own. When time is up it is cancelled, and its caller does not wait for its end."""
+        from asyncio import CancelledError, get_running_loop
+
+        rules, clock, loop = self.policy.config, self.policy.clock, get_running_loop()
+        if len(self._left) >= rules.max_abandoned:
+            raise exhausted(self.policy, len(self._left))
+        expire = _Expire(self, self._bounded(rules.seconds))
+        race = _Race(clock, loop, expire.seconds, rules.expired_error(self.policy.name, expire.seconds))
+        body = race.run(fn, args, kwargs)
+        try:
+            expired = await race.over
+        except CancelledError:
+            body.cancel()
+            await _ended(body)  # whoever cancels a call waits for what it had called, as without a timeout
+            raise
+        finally:
+            race.timer.cancel()
+        if expired:
+            if body.done():
+                _outcome(body)
+            else:
+                self._leave(body, race.cancellation.at)
+            raise expire()
+        try:
+            result = body.result()
+        except Exception as error:
+            self.passed(error)
             raise
         next(self.ok)
         return result
@@ -282,7 +319,7 @@ class Timing(State):
 
     def fragment(self, kind: CallKind) -> str | None:
         # A worker thread must be given something to call; so must a task that may be left behind.
-        if kind != "async" or self.policy.config.detached:
+        if kind != "async" or self.policy.config.detached or self.policy.config.strict:
             return None
         return unless_under_deadline("timeout", _WATCH)
 
@@ -335,6 +372,63 @@ class _Expire:
     def __call__(self) -> TimeoutExceededError:
         self.happened = True
         return self._timing.over(self.seconds)
+
+
+class _Race:
+    """A body against the clock. `over` says who was first: True for the clock."""
+
+    __slots__ = ("_body", "_clock", "_loop", "cancellation", "over", "timer")
+
+    def __init__(
+        self, clock: Clock, loop: asyncio.AbstractEventLoop, seconds: float, error: TimeoutExceededError
+    ) -> None:
+        self._clock, self._loop = clock, loop
+        self.cancellation = Cancellation(clock, clock.monotonic() + seconds, error)
+        self.over: asyncio.Future[bool] = clock.future(loop)
+        self.timer = clock.later(loop, max(0.0, seconds), self._ring)
+
+    def run(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> asyncio.Task[Any]:
+        """Begin."""
+
+        async def body() -> Any:
+            CURRENT.set(self.cancellation)  # in this task: a thread the body starts can hear of the end
+            return await fn(*args, **kwargs)
+
+        self._body = self._loop.create_task(body())
+        self._body.add_done_callback(self._done)
+        return self._body
+
+    def _ring(self) -> None:
+        early = self.cancellation.at - self._clock.monotonic()
+        if early > 0:  # an event loop may be a hair early, a timeout may not
+            self.timer = self._clock.later(self._loop, early, self._ring)
+        elif not self._body.done():
+            self.cancellation.cancel()
+            # The body first: when the caller goes on, what waited in a queue has left it.
+            self._body.cancel()
+            if not self.over.done():
+                self.over.set_result(True)
+
+    def _done(self, body: asyncio.Task[Any]) -> None:
+        if not self.over.done():
+            self.over.set_result(False)
+
+
+def _outcome(body: asyncio.Task[Any]) -> BaseException | None:
+    """What a task that is over raised, if anything. Also tells asyncio that somebody has looked."""
+    return None if body.cancelled() else body.exception()
+
+
+async def _ended(body: asyncio.Task[Any]) -> None:
+    """Wait for the end of a task that was told to stop, however often we are told the same meanwhile."""
+    from asyncio import CancelledError, wait
+
+    while not body.done():
+        try:
+            await wait((body,))
+        except CancelledError:
+            body.cancel()
+    _outcome(body)
 
 
 class _End(NamedTuple):
