@@ -17,6 +17,7 @@ if _TYPE_CHECKING:
     from everkeel.errors import ClaimLostError as ClaimLostError
     from everkeel.errors import CollapseError as CollapseError
     from everkeel.errors import ConfigError as ConfigError
+    from everkeel.errors import EventError as EventError
     from everkeel.errors import EverkeelError as EverkeelError
     from everkeel.errors import FailFastError as FailFastError
     from everkeel.errors import FeatureDisabledError as FeatureDisabledError
@@ -26,6 +27,7 @@ if _TYPE_CHECKING:
     from everkeel.errors import IdempotencyInProgressError as IdempotencyInProgressError
     from everkeel.errors import IdempotencyMismatchError as IdempotencyMismatchError
     from everkeel.errors import NotRetryable as NotRetryable
+    from everkeel.errors import PublishError as PublishError
     from everkeel.errors import RateLimitedError as RateLimitedError
     from everkeel.errors import RejectedError as RejectedError
     from everkeel.errors import RetryExhaustedError as RetryExhaustedError
@@ -105,20 +107,20 @@ __version__ = "0.1.0"
 
 __all__ = [
     "AdaptiveThrottle", "Attempt", "Backoff", "Bulkhead", "BulkheadFullError", "BulkheadPool", "Cache",
-    "Cancellation", "Chaos", "CircuitBreaker", "CircuitOpenError", "ClaimLostError", "Clock", "Collapse",
-    "CollapseError", "ConcurrencyLimit", "ConfigError", "Deadline", "EverkeelError", "Explanation",
-    "FailFast", "FailFastError", "Fallback", "FeatureDisabledError", "FeatureToggle", "Guard", "HTTPStatusError",
-    "Hedge", "HedgeTimeoutError", "Idempotency", "IdempotencyFullError", "IdempotencyInProgressError",
-    "IdempotencyMismatchError", "NotRetryable", "Outcome", "Pipeline", "Policy", "RateLimit",
-    "RateLimitChain", "RateLimitedError", "Registry", "RejectedError", "Reservation", "Retry",
-    "RetryBudget", "RetryExhaustedError", "ShedError", "Subscription", "ThrottledError", "Timeout",
-    "TimeoutExceededError", "Verdict", "WorkersExhaustedError", "adaptive_throttle", "bulkhead",
-    "bulkhead_pool", "cache", "chaos", "chaos_tags", "circuit_breaker", "collapse", "concurrency_limit",
-    "constant", "current_attempt", "current_cancellation", "current_deadline", "deadline", "disable",
-    "disable_chaos", "enable", "enable_chaos", "events", "explain", "exponential", "fail_fast",
-    "fallback", "feature_toggle", "fibonacci", "guard", "hedge", "linear", "operation", "pipeline",
-    "policies_of", "priority", "rate_limit", "rate_limit_chain", "registry", "retry", "sleep",
-    "subscribe", "timeout", "use_clock",
+    "Cancellation", "Chaos", "CircuitBreaker", "CircuitOpenError", "ClaimLostError", "Clock",
+    "Collapse", "CollapseError", "ConcurrencyLimit", "ConfigError", "Deadline", "EventError",
+    "EverkeelError", "Explanation", "FailFast", "FailFastError", "Fallback", "FeatureDisabledError",
+    "FeatureToggle", "Guard", "HTTPStatusError", "Hedge", "HedgeTimeoutError", "Idempotency",
+    "IdempotencyFullError", "IdempotencyInProgressError", "IdempotencyMismatchError", "NotRetryable",
+    "Outcome", "Pipeline", "Policy", "PublishError", "RateLimit", "RateLimitChain", "RateLimitedError",
+    "Registry", "RejectedError", "Reservation", "Retry", "RetryBudget", "RetryExhaustedError",
+    "ShedError", "Subscription", "ThrottledError", "Timeout", "TimeoutExceededError", "Verdict",
+    "WorkersExhaustedError", "adaptive_throttle", "bulkhead", "bulkhead_pool", "cache", "chaos",
+    "chaos_tags", "circuit_breaker", "collapse", "concurrency_limit", "constant", "current_attempt",
+    "current_cancellation", "current_deadline", "deadline", "disable", "disable_chaos", "enable",
+    "enable_chaos", "events", "explain", "exponential", "fail_fast", "fallback", "feature_toggle",
+    "fibonacci", "guard", "hedge", "linear", "operation", "pipeline", "policies_of", "priority",
+    "rate_limit", "rate_limit_chain", "registry", "retry", "sleep", "subscribe", "timeout", "use_clock",
 ]  # fmt: skip
 
 # Where each name lives. It is imported when it is first used: `import everkeel` costs next to nothing, and a service
@@ -127,10 +129,11 @@ _HOMES = {
     "everkeel.compose.chain": "Pipeline pipeline",
     "everkeel.compose.guards": "Guard guard",
     "everkeel.errors": (
-        "BulkheadFullError CircuitOpenError ClaimLostError CollapseError ConfigError EverkeelError FailFastError "
-        "FeatureDisabledError HTTPStatusError HedgeTimeoutError IdempotencyFullError IdempotencyInProgressError "
-        "IdempotencyMismatchError NotRetryable RateLimitedError RejectedError RetryExhaustedError ShedError "
-        "ThrottledError TimeoutExceededError WorkersExhaustedError"
+        "BulkheadFullError CircuitOpenError ClaimLostError CollapseError ConfigError EventError EverkeelError "
+        "FailFastError FeatureDisabledError HTTPStatusError HedgeTimeoutError IdempotencyFullError "
+        "IdempotencyInProgressError IdempotencyMismatchError NotRetryable PublishError RateLimitedError "
+        "RejectedError RetryExhaustedError ShedError ThrottledError TimeoutExceededError "
+        "WorkersExhaustedError"
     ),
     "everkeel.idempotency.guard": "Idempotency",
     "everkeel.policies.bulkhead.policy": "Bulkhead bulkhead",

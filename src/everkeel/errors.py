@@ -19,6 +19,8 @@
     │   └── HedgeTimeoutError           none of several attempts answered in time
     ├── CollapseError               a batch gave no result for a call
     ├── HTTPStatusError             a server answered with a status that counts as a failure
+    ├── EventError                  no id, no type, data that is no JSON, too large (also a ValueError)
+    ├── PublishError                a transport did not confirm an event that was published directly
     └── RetryExhaustedError         the last attempt gave a result that counts as a failure
 
     NotRetryable                    a mixin for *your* errors that trying again cannot help
@@ -485,6 +487,33 @@ class CollapseError(EverkeelError):
     def __str__(self) -> str:
         owner = "collapse" if self.policy is None else f"collapse {self.policy!r}"
         return f"{owner}: {self.args[1]}"
+
+
+class EventError(EverkeelError, ValueError):
+    """An event is none: it has no id or type, its data cannot be written as JSON or read from it, it is too large.
+
+    >>> print(EventError("event 'order.placed'", "its data is 2097152 bytes; at most 1048576 are allowed"))
+    event 'order.placed': its data is 2097152 bytes; at most 1048576 are allowed
+    """
+
+    def __str__(self) -> str:
+        return ": ".join(str(arg) for arg in self.args)
+
+
+class PublishError(EverkeelError):
+    """A transport did not confirm an event that was to be published directly, without an outbox.
+
+    >>> print(PublishError("orders", "event 'order.placed'", "unknown", "no answer"))
+    outbox 'orders': event 'order.placed' was not confirmed (unknown: no answer)
+    """
+
+    @property
+    def result(self) -> str:
+        """What the transport said: retryable, fatal or unknown."""
+        return cast("str", self.args[2])
+
+    def __str__(self) -> str:
+        return f"outbox {self.policy!r}: {self.args[1]} was not confirmed ({self.args[2]}: {self.args[3]})"
 
 
 class NotRetryable(Exception):  # noqa: N818 - a mixin that describes your error, not an error of ours
