@@ -171,7 +171,14 @@ class WarmingBucket(Algorithm):
     def adopt(self, earlier: Algorithm, state: Warmth | None, now: int) -> Warmth:
         if not isinstance(earlier, WarmingBucket) or state is None:
             return super().adopt(earlier, state, now)  # type: ignore[no-any-return]
-        return Warmth(self._bucket.adopt(earlier._bucket, state.full_at, now), state.began, state.last)
+        mine, theirs = self._bucket, earlier._bucket
+        full_at = mine.adopt(theirs, state.full_at, now)
+        # It was rounded up, by less than a nanosecond, and so is a price: both would make a lie of a `retry_after` that
+        # fitted exactly. Rounded down it must still be as many permits.
+        down = now * mine.scale + theirs._level(state.full_at, now) * mine.interval // theirs.interval
+        if mine.used(down, now) == mine.used(full_at, now):
+            full_at = down
+        return Warmth(full_at, state.began, state.last)
 
     def eases(self, earlier: Algorithm) -> bool:
         return (
