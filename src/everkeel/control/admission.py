@@ -1,0 +1,157 @@
+"""Who is let in: bearer token, then session cookie, then the application's own way, and what a cookie may not do."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from everkeel.control.access import HOW_TO, Principal, Sessions, Token, Tokens
+from everkeel.control.problems import ProblemError
+from everkeel.control.section import Endpoint
+from everkeel.runtime.trouble import report
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+
+    from everkeel.control.limits import Doors
+    from everkeel.runtime.clock import Clock
+
+_log = logging.getLogger("everkeel.control")
+
+COOKIE = "everkeel_session"
+OURS = "X-Everkeel-Request"
+"""A header that only a script of the same origin can send without asking us first, which we never allow."""
+
+
+class Admission:
+    """Decides about each request, before anything else of it is looked at."""
+
+    def __init__(
+        self,
+        tokens: Tokens,
+        sessions: Sessions,
+        authenticate: Callable[[Request], Any] | None,
+        doors: Doors,
+        clock: Clock,
+        *,
+        secure_cookies: bool | None,
+        path: str,
+    ) -> None:
+        self._tokens, self._sessions, self._authenticate = tokens, sessions, authenticate
+        self._doors, self._clock = doors, clock
+        self._secure, self._path = secure_cookies, path
+
+    async def admit(self, request: Request, endpoint: Endpoint) -> Principal | None:
+        """Whom the request speaks for; a problem where it may not be made."""
+        if endpoint.role is None:
+            if endpoint.limited:
+                self._doors.pass_stranger(_address(request))
+            elif not request.headers.get("authorization") and COOKIE not in request.cookies:
+                return None
+            return self._known(request)[0]
+        principal, by_cookie = self._known(request)
+        if principal is not None:
+            self._doors.pass_known(principal.name)
+        else:
+            principal = await self._stranger(request)
+        if by_cookie and endpoint.changes:
+            must_be_our_page(request)
+        if principal.role < endpoint.role:
+            detail = f"this needs the role {endpoint.role}; {principal.name!r} has the role {principal.role}"
+            raise ProblemError(403, "role-does-not-suffice", detail)
+        return principal
+
+    def _known(self, request: Request) -> tuple[Principal | None, bool]:
+        """By token or by cookie; and whether it was the cookie."""
+        authorization = request.headers.get("authorization")
+        if authorization is not None:  # whoever says who they are is believed that or nothing
+            scheme, _, secret = authorization.partition(" ")
+            token = self._tokens.find(secret.strip()) if scheme.lower() == "bearer" else None
+            return (None if token is None else Principal(token.name, token.role)), False
+        cookie = request.cookies.get(COOKIE)
+        if cookie is None:
+            return None, False
+        return self._sessions.read(cookie, self._tokens, self._clock.time()), True
+
+    async def _stranger(self, request: Request) -> Principal:
+        address = _address(request)
+        self._doors.pass_stranger(address)
+        principal = await self._by_application(request)
+        if principal is not None:
+            return principal
+        headers = {"WWW-Authenticate": 'Bearer realm="everkeel"'}
+        if not self._tokens and self._authenticate is None:
+            detail = "no credentials are configured, so nobody is let in; the service's log says how to set some"
+            raise ProblemError(401, "closed", detail, headers=headers)
+        if "authorization" in request.headers or COOKIE in request.cookies:
+            _log.warning("wrong credentials from %s for %s %s", address, request.method, request.url.path)
+            raise ProblemError(401, "wrong-credentials", "these credentials are not known, or over", headers=headers)
+        raise ProblemError(401, "no-credentials", "send Authorization: Bearer <token>", headers=headers)
+
+    async def _by_application(self, request: Request) -> Principal | None:
+        if self._authenticate is None:
+            return None
+        from everkeel.control.plane import answer_of
+
+        try:
+            principal = await answer_of(self._authenticate, request)
+        except Exception as error:
+            report("authenticate= raised; the request is refused", error)
+            return None
+        if principal is not None and not isinstance(principal, Principal):
+            report("authenticate= must answer a Principal or None", TypeError(type(principal).__name__))
+            return None
+        return principal
+
+    # ------------------------------------------------------------------ sessions
+
+    async def begin_session(self, request: Request, secret: str | None) -> tuple[Principal, str]:
+        """A session for whoever has this token, or whom the application knows: the principal, and the cookie to set."""
+        token: Token | None = None
+        if secret is not None:
+            token = self._tokens.find(secret)
+            principal = None if token is None else Principal(token.name, token.role)
+        else:
+            principal = await self._by_application(request)
+        if principal is None:
+            if not self._tokens and self._authenticate is None:
+                _log.warning("nobody can begin a session: %s", HOW_TO)
+            _log.warning("wrong credentials from %s for a session", _address(request))
+            headers = {"WWW-Authenticate": 'Bearer realm="everkeel"'}
+            raise ProblemError(401, "wrong-credentials", "this token is not known", headers=headers)
+        value = self._sessions.begin(principal, token, self._clock.time())
+        return principal, self._cookie(request, value, int(self._sessions.length))
+
+    def end_session(self, request: Request) -> str:
+        """End the session of this request; the cookie that makes the browser forget it."""
+        cookie = request.cookies.get(COOKIE)
+        if cookie is not None:
+            self._sessions.end(cookie, self._clock.time())
+        return self._cookie(request, "", 0)
+
+    def _cookie(self, request: Request, value: str, seconds: int) -> str:
+        secure = request.url.scheme == "https" if self._secure is None else self._secure
+        path = request.scope.get("root_path", "") or ""
+        place = path if path.endswith(self._path) else path + self._path
+        flags = f"; Path={place}; Max-Age={seconds}; HttpOnly; SameSite=Strict"
+        return f"{COOKIE}={value}{flags}{'; Secure' if secure else ''}"
+
+
+def must_be_our_page(request: Request) -> None:
+    """A change by cookie must come from a page of our own origin: the browser says so, in two ways."""
+    problem = ProblemError(403, "not-our-page", f"changes by session cookie need {OURS}: 1 and a page of this origin")
+    if OURS not in request.headers:
+        raise problem
+    site = request.headers.get("sec-fetch-site")
+    if site is not None:
+        if site != "same-origin":
+            raise problem
+        return
+    origin = request.headers.get("origin")
+    if origin is not None and origin.partition("://")[2] != request.headers.get("host"):
+        raise problem
+
+
+def _address(request: Request) -> str:
+    return request.client.host if request.client is not None else "unknown"

@@ -1,0 +1,231 @@
+"""What live streams are fed with: rounds of listening and reading, for all readers of an event loop together."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import weakref
+from collections.abc import AsyncIterator, Callable
+from typing import TYPE_CHECKING, Any
+
+from everkeel.control import stream
+from everkeel.control.board import Board, Identity, Numbers, Row, plain
+from everkeel.control.ear import Ear, Happening
+from everkeel.control.moments import iso
+from everkeel.control.problems import ProblemError
+from everkeel.control.stream import Reader, message
+from everkeel.runtime.trouble import report
+
+if TYPE_CHECKING:
+    from everkeel.runtime.clock import Clock
+    from everkeel.runtime.policy import AnyPolicy
+    from everkeel.runtime.registry import Registry
+
+ROUND = 0.25
+"""Seconds between two rounds of happenings."""
+ROUNDS_PER_READING = 4
+AT_ONCE = 50
+"""So many policies are read before others get the event loop."""
+
+
+def reading_of(policy: AnyPolicy) -> Numbers | None:
+    """The snapshot of a policy as JSON has it; None where it cannot be read, which is reported."""
+    try:
+        snapshot: dict[str, Any] = plain(policy.snapshot())
+    except Exception as error:
+        report(f"{policy.label}: its snapshot could not be read", error)
+        return None
+    return {name: value for name, value in snapshot.items() if name not in ("name", "type")}
+
+
+def shown(identity: Identity, row: Row) -> dict[str, Any]:
+    """A policy in a snapshot or a change."""
+    numbers = dict(row.numbers)
+    mode, state = numbers.pop("mode", None), numbers.get("state")
+    return {
+        "type": identity[0],
+        "name": identity[1],
+        "mode": mode,
+        "state": state,
+        "rates": row.rates,
+        "metrics": numbers,
+        "last_updated": iso(row.updated),
+    }
+
+
+class Feed:
+    """Reads the policies, hears their events, and hands both to readers."""
+
+    def __init__(self, registry: Registry, clock: Clock, most_readers: int) -> None:
+        self.board = Board()
+        self._registry, self._clock, self._most = registry, clock, most_readers
+        self._rounds: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _Rounds] = weakref.WeakKeyDictionary()
+        self._reading: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock] = weakref.WeakKeyDictionary()
+        self._read_at: float | None = None
+
+    # ------------------------------------------------------------------ the numbers
+
+    async def read(self) -> int:
+        """A round of readings of every policy, giving way to others in between; answers the board's version."""
+        loop = asyncio.get_running_loop()
+        lock = self._reading.setdefault(loop, asyncio.Lock())
+        async with lock:
+            now = self._clock.monotonic()
+            if self._read_at is not None and 0 <= now - self._read_at < ROUND:
+                return self.board.version  # somebody else just did
+            readings: list[tuple[Identity, int, Numbers]] = []
+            for number, policy in enumerate(self._registry, 1):
+                numbers = reading_of(policy)
+                if numbers is not None:
+                    readings.append(((policy.type, str(policy.name)), id(policy), numbers))
+                if number % AT_ONCE == 0:
+                    await asyncio.sleep(0)
+            self._read_at = now
+            return self.board.read(readings, now, self._clock.time())
+
+    def look(self, policy: AnyPolicy) -> Row | None:
+        """The numbers of one policy, read now."""
+        identity, numbers = (policy.type, str(policy.name)), reading_of(policy)
+        if numbers is None:
+            return None
+        self.board.note(identity, id(policy), numbers, self._clock.monotonic(), self._clock.time())
+        return self.board.rows[identity]
+
+    def reset(self, policy: AnyPolicy) -> None:
+        """Let the counters of a policy begin at zero from now on, as far as the control plane shows them."""
+        numbers = reading_of(policy)
+        if numbers is not None:
+            self.board.reset((policy.type, str(policy.name)), id(policy), numbers)
+            self.look(policy)
+
+    # ------------------------------------------------------------------ readers
+
+    @property
+    def readers(self) -> int:
+        """How many there are."""
+        return sum(len(rounds.readers) for rounds in list(self._rounds.values()))
+
+    def join(self, reader: Reader) -> None:
+        """Feed a reader from now on; a problem where there are too many."""
+        if self.readers >= self._most:
+            detail = f"there are {self._most} live streams already; close one, or come back later"
+            raise ProblemError(503, "too-many-streams", detail, headers={"Retry-After": "10"})
+        loop = asyncio.get_running_loop()
+        rounds = self._rounds.get(loop)
+        if rounds is None:
+            rounds = self._rounds[loop] = _Rounds(self, Ear(self._clock))
+        rounds.join(reader)
+
+    def leave(self, reader: Reader) -> None:
+        """Feed it no more."""
+        rounds = self._rounds.get(asyncio.get_running_loop())
+        if rounds is not None:
+            rounds.readers.discard(reader)
+
+    def close(self, reason: str = "the control plane is closing") -> None:
+        """Let every stream of this loop end."""
+        rounds = self._rounds.get(asyncio.get_running_loop())
+        for reader in list(rounds.readers) if rounds is not None else []:
+            reader.end("bye", reason)
+
+    async def everything(self, reader: Reader) -> AsyncIterator[bytes]:
+        """The first messages of a reader that follows the numbers: all there are, in pieces of bounded size."""
+        reader.version = version = await self.read()
+        rows = list(self.board.rows.items())
+        for start in range(0, max(1, len(rows)), AT_ONCE):
+            piece = [shown(identity, row) for identity, row in rows[start : start + AT_ONCE]]
+            last = start + AT_ONCE >= len(rows)
+            yield message("snapshot", {"version": version, "total": len(rows), "complete": last, "policies": piece})
+
+    async def changes(self, version: int) -> tuple[int, bytes | None]:
+        """What changed in the numbers since a version, as a message; none where nothing did."""
+        now = await self.read()
+        news = self.board.since(version)
+        if news is None:
+            raise LookupError("more was removed than is remembered")
+        changed, gone = news
+        if not changed and not gone:
+            return now, None
+        pieces = []
+        for number, (identity, row) in enumerate(changed, 1):
+            pieces.append(json.dumps(shown(identity, row), separators=(",", ":")))
+            if number % AT_ONCE == 0:
+                await asyncio.sleep(0)
+        lost = json.dumps([{"type": one[0], "name": one[1]} for one in gone])
+        when = iso(self._clock.time())
+        text = f'{{"version":{now},"time":"{when}","policies":[{",".join(pieces)}],"gone":{lost}}}'
+        return now, message("changes", text)
+
+    async def pause(self) -> None:
+        """Until the next round."""
+        await self._clock.asleep(ROUND)
+
+
+class _Rounds:
+    """The rounds of one event loop: begun by its first reader, over with its last."""
+
+    def __init__(self, feed: Feed, ear: Ear) -> None:
+        self._feed, self._ear = feed, ear
+        self.readers: set[Reader] = set()
+        self._task: asyncio.Task[None] | None = None
+        self._number = 0
+
+    def join(self, reader: Reader) -> None:
+        self.readers.add(reader)
+        if self._task is None or self._task.done():
+            self._ear.open()
+            self._task = asyncio.get_running_loop().create_task(self._run(), name="everkeel control plane feed")
+
+    async def _run(self) -> None:
+        try:
+            turn = 0
+            while self.readers:
+                await self._feed.pause()
+                turn += 1
+                try:
+                    self._tell(self._ear.take())
+                    if turn % ROUNDS_PER_READING == 0:
+                        await self._tell_numbers()
+                except Exception as error:
+                    report("a round of the control plane's live streams failed", error)
+                if stream.server_is_stopping():
+                    for reader in self.readers:
+                        reader.end("bye", "the server is stopping")
+        finally:
+            self._ear.close()
+
+    def _tell(self, happenings: list[Happening]) -> None:
+        for happening in happenings:
+            self._number += 1
+            one = message("happened", happening, self._number)
+            for reader in self.readers:
+                if reader.wants is None or reader.wants(happening):
+                    reader.offer(one)
+
+    async def _tell_numbers(self) -> None:
+        made: dict[int, tuple[int, bytes | None]] = {}  # readers of one version share one message
+        for reader in list(self.readers):
+            if not reader.numbers or not reader.version:
+                continue  # it has not got its first snapshot yet
+            if reader.version not in made:
+                try:
+                    made[reader.version] = await self._feed.changes(reader.version)
+                except LookupError as error:
+                    reader.end("bye", f"{error}: connect again for a new snapshot")
+                    continue
+            reader.version, news = made[reader.version]
+            if news is not None:
+                reader.offer(news)
+
+
+def wanted(query: dict[str, Any]) -> Callable[[Happening], bool]:
+    """The filter of a stream of happenings: `type`, `name` (with `*`) and `event`."""
+    from fnmatch import fnmatchcase
+
+    def wants(happening: Happening) -> bool:
+        return all(
+            pattern is None or fnmatchcase(str(happening[field] or ""), pattern)
+            for field, pattern in ((field, query.get(field)) for field in ("type", "name", "event"))
+        )
+
+    return wants

@@ -1,0 +1,108 @@
+"""Settings: read them, and change them all or none."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from everkeel.control import configuration
+from everkeel.control.access import Role
+from everkeel.control.section import Answer, Endpoint, Exchange, Parameter, Section
+from everkeel.control.sections.policies import FILTERS, fits, policy_of
+from everkeel.runtime.policy import AnyPolicy
+
+CONFIG = {
+    "type": "object",
+    "required": ["type", "name", "settings", "version"],
+    "properties": {
+        "type": {"type": "string"},
+        "name": {"type": "string"},
+        "settings": {
+            "type": "object",
+            "description": "Every setting as it is in force. Functions and classes, which JSON cannot say, are text.",
+        },
+        "version": {"type": "string", "description": "What the entity tag of these settings holds."},
+    },
+}
+_LIST = {
+    "type": "object",
+    "required": ["policies"],
+    "properties": {"policies": {"type": "array", "items": {"$ref": "#/components/schemas/Config"}}},
+}
+_SETTINGS = {
+    "type": "object",
+    "minProperties": 1,
+    "description": "The settings to change; those that are not named stay as they are.",
+    "examples": [{"attempts": 5}],
+}
+_TAG = {"ETag": "The version of the settings."}
+IF_MATCH = Parameter(
+    "If-Match",
+    {"type": "string"},
+    "Change only if the settings are still this version; otherwise 412, and nothing changes.",
+    "header",
+)
+
+
+def shown(policy: AnyPolicy) -> dict[str, Any]:
+    """The settings of a policy."""
+    return {
+        "type": policy.type,
+        "name": policy.name,
+        "settings": configuration.settings_of(policy),
+        "version": configuration.version_of(policy),
+    }
+
+
+async def all_settings(exchange: Exchange) -> Any:
+    """Of every policy that fits the filter."""
+    found = []
+    for number, policy in enumerate(exchange.plane.registry, 1):
+        if fits(policy, exchange.query):
+            found.append(shown(policy))
+        if number % 50 == 0:
+            await asyncio.sleep(0)
+    return {"policies": found}
+
+
+async def settings(exchange: Exchange) -> Any:
+    """Of one policy, with the entity tag that a change can insist on."""
+    policy = policy_of(exchange)
+    return _tagged(policy)
+
+
+async def put_settings(exchange: Exchange) -> Any:
+    """Validated as a whole, swapped at once, state kept."""
+    policy = policy_of(exchange)
+    change = await asyncio.to_thread(configuration.change, policy, exchange.body, exchange.headers.get("If-Match"))
+    exchange.plane.note(exchange, "config", policy.type, policy.name, change.before, change.after, change.undo)
+    return _tagged(policy)
+
+
+def _tagged(policy: AnyPolicy) -> Answer:
+    body = shown(policy)
+    return Answer(body, {"ETag": f'"{body["version"]}"'})
+
+
+def section() -> Section:
+    """The part about settings."""
+    return Section(
+        "config",
+        "Settings in force, and live changes of them.",
+        [
+            Endpoint(
+                "GET", "/config", all_settings, Role.VIEWER, "The settings of all policies", answer=_LIST,
+                parameters=FILTERS,
+            ),
+            Endpoint(
+                "GET", "/config/{type}/{name}", settings, Role.VIEWER, "The settings of one policy",
+                answer={"$ref": "#/components/schemas/Config"}, headers=_TAG,
+            ),
+            Endpoint(
+                "PUT", "/config/{type}/{name}", put_settings, Role.ADMIN, "Change settings, all or none",
+                answer={"$ref": "#/components/schemas/Config"}, body=_SETTINGS, parameters=(IF_MATCH,),
+                problems=(412, 422), parts=("control",), headers=_TAG,
+            ),
+        ],
+        {"Config": CONFIG},
+    )  # fmt: skip
