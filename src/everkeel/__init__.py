@@ -17,6 +17,10 @@ if _TYPE_CHECKING:
     from everkeel.errors import ClaimLostError as ClaimLostError
     from everkeel.errors import CollapseError as CollapseError
     from everkeel.errors import ConfigError as ConfigError
+    from everkeel.errors import DeadLetterConflictError as DeadLetterConflictError
+    from everkeel.errors import DeadLetterError as DeadLetterError
+    from everkeel.errors import DeadLetterNotFoundError as DeadLetterNotFoundError
+    from everkeel.errors import DeadLetterStateError as DeadLetterStateError
     from everkeel.errors import EventError as EventError
     from everkeel.errors import EverkeelError as EverkeelError
     from everkeel.errors import FailFastError as FailFastError
@@ -26,10 +30,12 @@ if _TYPE_CHECKING:
     from everkeel.errors import IdempotencyFullError as IdempotencyFullError
     from everkeel.errors import IdempotencyInProgressError as IdempotencyInProgressError
     from everkeel.errors import IdempotencyMismatchError as IdempotencyMismatchError
+    from everkeel.errors import InvalidConfigurationError as InvalidConfigurationError
     from everkeel.errors import NotRetryable as NotRetryable
     from everkeel.errors import PublishError as PublishError
     from everkeel.errors import RateLimitedError as RateLimitedError
     from everkeel.errors import RejectedError as RejectedError
+    from everkeel.errors import ReplayLimitError as ReplayLimitError
     from everkeel.errors import RetryExhaustedError as RetryExhaustedError
     from everkeel.errors import ShedError as ShedError
     from everkeel.errors import ThrottledError as ThrottledError
@@ -107,15 +113,16 @@ __version__ = "0.1.0"
 
 __all__ = [
     "AdaptiveThrottle", "Attempt", "Backoff", "Bulkhead", "BulkheadFullError", "BulkheadPool", "Cache",
-    "Cancellation", "Chaos", "CircuitBreaker", "CircuitOpenError", "ClaimLostError", "Clock",
-    "Collapse", "CollapseError", "ConcurrencyLimit", "ConfigError", "Deadline", "EventError",
-    "EverkeelError", "Explanation", "FailFast", "FailFastError", "Fallback", "FeatureDisabledError",
-    "FeatureToggle", "Guard", "HTTPStatusError", "Hedge", "HedgeTimeoutError", "Idempotency",
-    "IdempotencyFullError", "IdempotencyInProgressError", "IdempotencyMismatchError", "NotRetryable",
+    "Cancellation", "Chaos", "CircuitBreaker", "CircuitOpenError", "ClaimLostError", "Clock", "Collapse",
+    "CollapseError", "ConcurrencyLimit", "ConfigError", "DeadLetterConflictError", "DeadLetterError",
+    "DeadLetterNotFoundError", "DeadLetterStateError", "Deadline", "EventError", "EverkeelError",
+    "Explanation", "FailFast", "FailFastError", "Fallback", "FeatureDisabledError", "FeatureToggle",
+    "Guard", "HTTPStatusError", "Hedge", "HedgeTimeoutError", "Idempotency", "IdempotencyFullError",
+    "IdempotencyInProgressError", "IdempotencyMismatchError", "InvalidConfigurationError", "NotRetryable",
     "Outcome", "Pipeline", "Policy", "PublishError", "RateLimit", "RateLimitChain", "RateLimitedError",
-    "Registry", "RejectedError", "Reservation", "Retry", "RetryBudget", "RetryExhaustedError",
-    "ShedError", "Subscription", "ThrottledError", "Timeout", "TimeoutExceededError", "Verdict",
-    "WorkersExhaustedError", "adaptive_throttle", "bulkhead", "bulkhead_pool", "cache", "chaos",
+    "Registry", "RejectedError", "ReplayLimitError", "Reservation", "Retry", "RetryBudget",
+    "RetryExhaustedError", "ShedError", "Subscription", "ThrottledError", "Timeout", "TimeoutExceededError",
+    "Verdict", "WorkersExhaustedError", "adaptive_throttle", "bulkhead", "bulkhead_pool", "cache", "chaos",
     "chaos_tags", "circuit_breaker", "collapse", "concurrency_limit", "constant", "current_attempt",
     "current_cancellation", "current_deadline", "deadline", "disable", "disable_chaos", "enable",
     "enable_chaos", "events", "explain", "exponential", "fail_fast", "fallback", "feature_toggle",
@@ -129,10 +136,11 @@ _HOMES = {
     "everkeel.compose.chain": "Pipeline pipeline",
     "everkeel.compose.guards": "Guard guard",
     "everkeel.errors": (
-        "BulkheadFullError CircuitOpenError ClaimLostError CollapseError ConfigError EventError EverkeelError "
-        "FailFastError FeatureDisabledError HTTPStatusError HedgeTimeoutError IdempotencyFullError "
-        "IdempotencyInProgressError IdempotencyMismatchError NotRetryable PublishError RateLimitedError "
-        "RejectedError RetryExhaustedError ShedError ThrottledError TimeoutExceededError "
+        "BulkheadFullError CircuitOpenError ClaimLostError CollapseError ConfigError DeadLetterConflictError "
+        "DeadLetterError DeadLetterNotFoundError DeadLetterStateError EventError EverkeelError FailFastError "
+        "FeatureDisabledError HTTPStatusError HedgeTimeoutError IdempotencyFullError IdempotencyInProgressError "
+        "IdempotencyMismatchError InvalidConfigurationError NotRetryable PublishError RateLimitedError "
+        "RejectedError ReplayLimitError RetryExhaustedError ShedError ThrottledError TimeoutExceededError "
         "WorkersExhaustedError"
     ),
     "everkeel.idempotency.guard": "Idempotency",
@@ -174,8 +182,8 @@ _HOME = {name: module for module, names in _HOMES.items() for name in names.spli
 def __getattr__(name: str) -> object:
     from importlib import import_module
 
-    if name == "events":
-        return import_module("everkeel.events")
+    if name in ("config", "events"):
+        return import_module(f"everkeel.{name}")
     home = _HOME.get(name)
     if home is None:
         raise AttributeError(f"module 'everkeel' has no attribute {name!r}")

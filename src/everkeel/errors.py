@@ -2,6 +2,7 @@
 
     EverkeelError
     ├── ConfigError                 a setting is wrong (also a ValueError)
+    │   └── InvalidConfigurationError   a whole configuration was not taken; has all that is wrong with it
     ├── RejectedError               a policy said no before the call was made
     │   ├── CircuitOpenError            the circuit is open
     │   ├── BulkheadFullError           no place free, and none in the queue
@@ -15,6 +16,11 @@
     │   └── IdempotencyFullError        no room to remember that this was done
     ├── IdempotencyMismatchError    one key for two different things (also NotRetryable)
     ├── ClaimLostError              it took so long that somebody else was given the work
+    ├── DeadLetterError             a dead letter cannot be changed like this
+    │   ├── DeadLetterNotFoundError     there is none of this id (also a LookupError)
+    │   ├── DeadLetterStateError        from where it is, no way leads there
+    │   ├── DeadLetterConflictError     somebody else was faster
+    │   └── ReplayLimitError            it was replayed as often as is allowed
     ├── TimeoutExceededError        no answer in time (also a TimeoutError)
     │   └── HedgeTimeoutError           none of several attempts answered in time
     ├── CollapseError               a batch gave no result for a call
@@ -80,6 +86,26 @@ class ConfigError(EverkeelError, ValueError):
     def allowed(self) -> str:
         """What the parameter must be."""
         return cast("str", self.args[2])
+
+
+class InvalidConfigurationError(ConfigError):
+    """A configuration was not taken; `problems` has everything that is wrong with it, not only the first thing.
+
+    >>> print(InvalidConfigurationError("everkeel.yaml", None, "a\\nb", None, ("a", "b")))
+    everkeel.yaml: has 2 problems:
+      a
+      b
+    """
+
+    @property
+    def problems(self) -> tuple[object, ...]:
+        """Each is an `everkeel.config.Problem`: source, line, path, message and value."""
+        return cast("tuple[object, ...]", self.args[4])
+
+    def __str__(self) -> str:
+        if len(self.problems) == 1:
+            return str(self.problems[0])
+        return f"{self.args[0]}: has {len(self.problems)} problems:\n" + "\n".join(f"  {one}" for one in self.problems)
 
 
 class RejectedError(EverkeelError):
@@ -559,3 +585,93 @@ class ClaimLostError(EverkeelError):
     def __str__(self) -> str:
         what = f"lost the claim on {self.key!r} while working on it"
         return f"idempotency {self.policy!r}: {what}; somebody else may have done it too"
+
+
+class DeadLetterError(EverkeelError):
+    """A dead letter cannot be changed like this; it stays as it is. `letter` is its id.
+
+    >>> DeadLetterNotFoundError("7f3a").letter
+    '7f3a'
+    """
+
+    @property
+    def letter(self) -> str:
+        """The id of the dead letter."""
+        return cast("str", self.args[0])
+
+
+class DeadLetterNotFoundError(DeadLetterError, LookupError):
+    """There is no dead letter of this id: it was never there, or it was purged.
+
+    >>> print(DeadLetterNotFoundError("7f3a"))
+    there is no dead letter '7f3a'
+    """
+
+    def __str__(self) -> str:
+        return f"there is no dead letter {self.letter!r}"
+
+
+class DeadLetterStateError(DeadLetterError):
+    """What was asked for cannot happen to a dead letter in this state.
+
+    >>> print(DeadLetterStateError("7f3a", "discarded", "replayed"))
+    dead letter '7f3a' is discarded, and cannot become replayed
+    """
+
+    @property
+    def status(self) -> str:
+        """What it is."""
+        return cast("str", self.args[1])
+
+    @property
+    def wanted(self) -> str:
+        """What it cannot become."""
+        return cast("str", self.args[2])
+
+    def __str__(self) -> str:
+        return f"dead letter {self.letter!r} is {self.status}, and cannot become {self.wanted}"
+
+
+class DeadLetterConflictError(DeadLetterError):
+    """Somebody else changed the dead letter first. Look at it again before you decide what to do.
+
+    >>> print(DeadLetterConflictError("7f3a", "pending", "replayed"))
+    dead letter '7f3a' is no longer pending but replayed: somebody else was faster
+    """
+
+    @property
+    def expected(self) -> str:
+        """What it was thought to be."""
+        return cast("str", self.args[1])
+
+    @property
+    def status(self) -> str:
+        """What it is."""
+        return cast("str", self.args[2])
+
+    def __str__(self) -> str:
+        return f"dead letter {self.letter!r} is no longer {self.expected} but {self.status}: somebody else was faster"
+
+
+class ReplayLimitError(DeadLetterError):
+    """It was replayed as often as is allowed, and failed each time.
+
+    >>> print(ReplayLimitError("7f3a", 3, 3))
+    dead letter '7f3a' was replayed 3 times, and the limit is 3: discard it, or replay it with force
+    """
+
+    @property
+    def replays(self) -> int:
+        """How often it was replayed."""
+        return cast("int", self.args[1])
+
+    @property
+    def limit(self) -> int:
+        """How often it may be."""
+        return cast("int", self.args[2])
+
+    def __str__(self) -> str:
+        return (
+            f"dead letter {self.letter!r} was replayed {self.replays} times, and the limit is {self.limit}: "
+            "discard it, or replay it with force"
+        )

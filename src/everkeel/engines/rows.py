@@ -137,10 +137,18 @@ class DeadLetterRow:
     behind: str | None = None
     """The dead letter of the same key that this one waits for."""
     created_at: float
-    """When the event was written first."""
+    """When the letter was written."""
     failed_at: float
+    """When the event failed last."""
     updated_at: float
     version: int = 1
+    """Grows with every change."""
+    traceback: str = ""
+    correlation_id: str | None = None
+    position: int = 0
+    """Its place among the letters of its key. A letter that follows an earlier one of its event takes its place."""
+    first_failed_at: float = 0.0
+    """When the event failed first, as far as its letters are kept."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

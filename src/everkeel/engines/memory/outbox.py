@@ -45,6 +45,10 @@ class MemoryOutbox:
                 elif row.epoch > known.item.epoch and known.state in (DELIVERED, BURIED):
                     self._queue.revive(known, row, now, delay)
 
+    def known(self, source: str, id: str, topic: str) -> Entry[OutboxRow] | None:
+        """What is kept of an event, delivered or not."""
+        return self._known.get((source, id, topic))
+
     async def claim(self, owner: str, limit: int, lease: float, *, without: Collection[str] = ()) -> list[Claimed]:
         now = self._engine.clock.time()
         with self._engine.lock:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from everkeel.engines.sql import dead_letters, inbox
 from everkeel.engines.sql.migrations import VERSION_TABLE, Migration, script
 
 CREATE_VERSIONS = f"""
@@ -50,39 +51,10 @@ CREATE INDEX IF NOT EXISTS everkeel_outbox_keys ON everkeel_outbox (aggregatetyp
     "CREATE INDEX IF NOT EXISTS everkeel_outbox_done ON everkeel_outbox (delivered_at) WHERE state = 1",
 )
 
-_DEAD_LETTERS = (
-    """
-CREATE TABLE IF NOT EXISTS everkeel_dead_letters (
-    id text PRIMARY KEY,
-    consumer text NOT NULL,
-    status text NOT NULL,
-    topic text NOT NULL,
-    key text,
-    source text NOT NULL,
-    event_id text NOT NULL,
-    event_type text NOT NULL,
-    epoch integer NOT NULL DEFAULT 0,
-    attributes text NOT NULL,
-    payload text,
-    encoding text,
-    reason text NOT NULL,
-    error_type text NOT NULL,
-    error text NOT NULL,
-    attempts integer NOT NULL,
-    replays integer NOT NULL DEFAULT 0,
-    saga_id text,
-    behind text,
-    created_at timestamptz NOT NULL DEFAULT now(),
-    failed_at timestamptz NOT NULL DEFAULT now(),
-    updated_at timestamptz NOT NULL DEFAULT now(),
-    version integer NOT NULL DEFAULT 1,
-    UNIQUE (consumer, source, event_id, topic, epoch)
-)""",
-)
-
 MIGRATIONS = (
     Migration(1, "the outbox", _OUTBOX),
-    Migration(2, "dead letters", _DEAD_LETTERS),
+    Migration(2, "dead letters", dead_letters.POSTGRES_TABLES),
+    Migration(3, "the inbox", inbox.POSTGRES_TABLES),
 )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from everkeel.engines.sql import dead_letters, inbox
 from everkeel.engines.sql.migrations import VERSION_TABLE, Migration, script
 
 CREATE_VERSIONS = f"CREATE TABLE IF NOT EXISTS {VERSION_TABLE} (version INTEGER PRIMARY KEY)"
@@ -38,39 +39,10 @@ CREATE INDEX IF NOT EXISTS everkeel_outbox_keys ON everkeel_outbox (aggregatetyp
     "CREATE INDEX IF NOT EXISTS everkeel_outbox_done ON everkeel_outbox (delivered_at) WHERE state = 1",
 )
 
-_DEAD_LETTERS = (
-    """
-CREATE TABLE IF NOT EXISTS everkeel_dead_letters (
-    id TEXT PRIMARY KEY,
-    consumer TEXT NOT NULL,
-    status TEXT NOT NULL,
-    topic TEXT NOT NULL,
-    key TEXT,
-    source TEXT NOT NULL,
-    event_id TEXT NOT NULL,
-    event_type TEXT NOT NULL,
-    epoch INTEGER NOT NULL DEFAULT 0,
-    attributes TEXT NOT NULL,
-    payload TEXT,
-    encoding TEXT,
-    reason TEXT NOT NULL,
-    error_type TEXT NOT NULL,
-    error TEXT NOT NULL,
-    attempts INTEGER NOT NULL,
-    replays INTEGER NOT NULL DEFAULT 0,
-    saga_id TEXT,
-    behind TEXT,
-    created_at REAL NOT NULL,
-    failed_at REAL NOT NULL,
-    updated_at REAL NOT NULL,
-    version INTEGER NOT NULL DEFAULT 1,
-    UNIQUE (consumer, source, event_id, topic, epoch)
-)""",
-)
-
 MIGRATIONS = (
     Migration(1, "the outbox", _OUTBOX),
-    Migration(2, "dead letters", _DEAD_LETTERS),
+    Migration(2, "dead letters", dead_letters.SQLITE_TABLES),
+    Migration(3, "the inbox", inbox.SQLITE_TABLES),
 )
 
 

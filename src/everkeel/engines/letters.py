@@ -1,0 +1,245 @@
+"""Dead letters as stores keep them: their states and who may follow whom, filters, pages, and the trail of changes.
+
+A letter is one failure of one event in one consumer. Replaying it sends the event again with a higher epoch; if that
+fails too, a new letter is written, and the old one says so. So no letter is ever rewritten, only its status moves on.
+"""
+
+from __future__ import annotations
+
+import json
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Literal, Protocol
+
+from everkeel.engines.rows import DeadLetterRow
+from everkeel.errors import ConfigError
+
+
+class Status(StrEnum):
+    """What became of a dead letter."""
+
+    PENDING = "pending"
+    """Waits for somebody to replay or discard it."""
+    PARKED = "parked"
+    """Never tried: it came behind a dead letter of its key, and follows when that one is done."""
+    REPLAYED = "replayed"
+    """On its way again; nobody knows yet how it ends."""
+    RESOLVED = "resolved"
+    """Replayed, and handled."""
+    SUPERSEDED = "superseded"
+    """It came back: a newer letter of the same event has the rest of the story."""
+    DISCARDED = "discarded"
+    """Given up on by somebody, with a reason."""
+
+
+UNRESOLVED = (Status.PENDING, Status.PARKED, Status.REPLAYED)
+"""Those that hold up later events of their key, where followers are parked."""
+
+FINISHED = (Status.RESOLVED, Status.SUPERSEDED, Status.DISCARDED)
+"""Those that only wait to be purged."""
+
+PARKED_REASON = "parked"
+"""Why a letter was written that is no failure; such letters are no replays that count."""
+
+TRANSITIONS: Mapping[Status, frozenset[Status]] = {
+    Status.PENDING: frozenset({Status.REPLAYED, Status.RESOLVED, Status.SUPERSEDED, Status.DISCARDED}),
+    Status.PARKED: frozenset({Status.REPLAYED, Status.RESOLVED, Status.SUPERSEDED, Status.DISCARDED}),
+    Status.REPLAYED: frozenset({Status.RESOLVED, Status.SUPERSEDED, Status.PENDING}),
+    Status.RESOLVED: frozenset(),
+    Status.SUPERSEDED: frozenset(),
+    Status.DISCARDED: frozenset(),
+}
+"""From where to where. Who is resolved, discarded or succeeded by a newer letter stays so."""
+
+
+def may_become(before: Status, after: Status) -> bool:
+    """Is this a change that can happen?
+
+    >>> may_become(Status.DISCARDED, Status.REPLAYED)
+    False
+    """
+    return after in TRANSITIONS[before]
+
+
+ActorKind = Literal["human", "agent", "auto"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Change:
+    """Who wants a letter's status changed, and why."""
+
+    actor: str = "everkeel"
+    kind: ActorKind = "auto"
+    reason: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AuditRow:
+    """One line of the trail: every change of a letter leaves one, in the same transaction."""
+
+    seq: int
+    letter: str
+    at: float
+    before: str | None
+    """None: the letter was written."""
+    after: str | None
+    """None: the letter was deleted, its time being over."""
+    actor: str
+    kind: str
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LetterFilter:
+    """Which letters: those that fit everything given; `since` and `until` bound the last failure (seconds of 1970)."""
+
+    consumer: str | None = None
+    status: Collection[Status] | None = None
+    type: str | None = None
+    error: str | None = None
+    """The class of the error, with or without its module."""
+    topic: str | None = None
+    key: str | None = None
+    source: str | None = None
+    event_id: str | None = None
+    saga: str | None = None
+    correlation: str | None = None
+    reason: str | None = None
+    since: float | None = None
+    until: float | None = None
+
+    def matches(self, row: DeadLetterRow) -> bool:
+        """Does a letter fit? Stores with a query language of their own say the same in it."""
+        pairs = (
+            (self.consumer, row.consumer),
+            (self.type, row.event_type),
+            (self.topic, row.topic),
+            (self.key, row.key),
+            (self.source, row.source),
+            (self.event_id, row.event_id),
+            (self.saga, row.saga_id),
+            (self.correlation, row.correlation_id),
+            (self.reason, row.reason),
+        )
+        return (
+            all(wanted is None or wanted == had for wanted, had in pairs)
+            and (self.status is None or Status(row.status) in self.status)
+            and (self.error is None or self.error in (row.error_type, row.error_type.rpartition(".")[2]))
+            and (self.since is None or row.failed_at >= self.since)
+            and (self.until is None or row.failed_at < self.until)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class LetterPage:
+    """Some letters, the newest first, and where the next ones begin; `next` is None at the end."""
+
+    letters: Sequence[DeadLetterRow]
+    next: str | None = None
+
+
+def cursor_of(row: DeadLetterRow) -> str:
+    """A place in the list that stays right while letters come and go: it names the last one seen."""
+    return urlsafe_b64encode(json.dumps([row.failed_at, row.id]).encode()).decode().rstrip("=")
+
+
+def place_of(cursor: str) -> tuple[float, str]:
+    """What a cursor says; a `ConfigError` for one that is none."""
+    try:
+        at, id = json.loads(urlsafe_b64decode(cursor.encode() + b"=" * (-len(cursor) % 4)))
+        return float(at), str(id)
+    except (ValueError, TypeError, AttributeError):
+        raise ConfigError("dead letters", "cursor", "must be one that a page gave", repr(cursor)[:80]) from None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class NewLetter:
+    """What is written when an event is given up on, or parked. The store adds id, place and times."""
+
+    consumer: str
+    topic: str
+    key: str | None
+    source: str
+    event_id: str
+    event_type: str
+    epoch: int
+    attributes: str
+    payload: str | None
+    encoding: Literal["base64"] | None
+    reason: str
+    error_type: str = ""
+    error: str = ""
+    traceback: str = ""
+    attempts: int = 0
+    status: Status = Status.PENDING
+    saga_id: str | None = None
+    correlation_id: str | None = None
+    behind: str | None = None
+    change: Change = field(default_factory=Change)
+
+
+class DeadLetterStore(Protocol):
+    """Where given-up events are kept. Every method is atomic; every change is a compare-and-set with an audit row.
+
+    `tx` is a transaction of the same engine: a replay is a change of status and a row in the outbox, or neither.
+    """
+
+    async def put(self, letter: NewLetter, *, tx: Any = None) -> DeadLetterRow:
+        """Keep a letter. If there is one for the same consumer, event and topic with this epoch or a higher one, the
+        failure is an old story: nothing changes, and that letter is the answer. Those with a lower epoch that are not
+        finished become `SUPERSEDED`."""
+        ...
+
+    async def get(self, id: str) -> DeadLetterRow | None:
+        """One letter."""
+        ...
+
+    async def query(self, wanted: LetterFilter, *, limit: int, cursor: str | None = None) -> LetterPage:
+        """A page of letters, the last failure first."""
+        ...
+
+    async def count(self, wanted: LetterFilter) -> int:
+        """How many there are."""
+        ...
+
+    async def transition(
+        self, id: str, before: Status, after: Status, change: Change, *, version: int | None = None, tx: Any = None
+    ) -> DeadLetterRow | None:
+        """Move a letter on, if it is (still) where it is thought to be; None if not: somebody else was faster."""
+        ...
+
+    async def next_epoch(self, row: DeadLetterRow, *, tx: Any) -> int | None:
+        """An epoch higher than every one of this event, in any consumer; two transactions never get the same.
+
+        None: the event is on its way for another consumer and has not left the outbox; to append it would be no use.
+        """
+        ...
+
+    async def settle(self, consumer: str, source: str, event_id: str, topic: str, *, tx: Any = None) -> int:
+        """The event was handled: its letters that wait or are on their way are `RESOLVED`. Answers how many."""
+        ...
+
+    async def blocking(
+        self, consumer: str, topic: str, key: str, source: str, event_id: str, *, tx: Any = None
+    ) -> DeadLetterRow | None:
+        """The first letter of the key that must be done before this event; None: it may run."""
+        ...
+
+    async def parked(self, consumer: str, topic: str, key: str, *, limit: int, tx: Any = None) -> list[DeadLetterRow]:
+        """The parked letters at the front of the key, in their order; none while something else is before them."""
+        ...
+
+    async def parked_keys(self, consumer: str, limit: int) -> Sequence[tuple[str, str]]:
+        """Topics and keys of which a parked letter is at the front, with nothing left to wait for."""
+        ...
+
+    async def audit(self, id: str) -> Sequence[AuditRow]:
+        """What happened to a letter, the first change first; also after it was purged."""
+        ...
+
+    async def purge(self, older_than: float, limit: int, change: Change) -> int:
+        """Delete up to `limit` finished letters whose last change is so many seconds ago, with a line in the trail; and
+        the trail of those deleted as long ago. Answers how many letters."""
+        ...

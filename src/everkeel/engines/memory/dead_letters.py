@@ -1,0 +1,229 @@
+"""What was given up on, in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from itertools import count, takewhile
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+from everkeel.engines.letters import (
+    FINISHED,
+    PARKED_REASON,
+    UNRESOLVED,
+    AuditRow,
+    Change,
+    LetterFilter,
+    LetterPage,
+    NewLetter,
+    Status,
+    cursor_of,
+    may_become,
+    place_of,
+)
+from everkeel.engines.memory.queue import PENDING
+from everkeel.engines.memory.transaction import MemoryTransaction
+from everkeel.engines.rows import DeadLetterRow
+from everkeel.errors import ConfigError, DeadLetterStateError
+
+if TYPE_CHECKING:
+    from everkeel.engines.memory.engine import MemoryEngine
+
+
+class MemoryDeadLetters:
+    """A `DeadLetterStore` that lives as long as its process.
+
+    Changes in a transaction are seen at once and undone by a rollback: whoever loses a race because of one that is
+    then rolled back has lost it to nobody, and tries again.
+    """
+
+    def __init__(self, engine: MemoryEngine) -> None:
+        self._engine = engine
+        self._rows = engine.dead_letter_rows
+        self._trail: list[AuditRow] = []
+        self._numbers, self._places = count(1), count(1)
+
+    # ------------------------------------------------------------------ writing
+
+    async def put(self, letter: NewLetter, *, tx: Any = None) -> DeadLetterRow:
+        undo = _undo(tx)
+        with self._engine.lock:
+            known = self._of_event(letter.consumer, letter.source, letter.event_id, letter.topic)
+            if known and known[-1].epoch >= letter.epoch:
+                return self._seen(known[-1])
+            now = self._engine.clock.time()
+            row = DeadLetterRow(
+                id=str(uuid4()), consumer=letter.consumer, status=letter.status.value, topic=letter.topic,
+                key=letter.key, source=letter.source, event_id=letter.event_id, event_type=letter.event_type,
+                epoch=letter.epoch, attributes=letter.attributes, payload=letter.payload, encoding=letter.encoding,
+                reason=letter.reason, error_type=letter.error_type, error=letter.error, traceback=letter.traceback,
+                attempts=letter.attempts, saga_id=letter.saga_id, correlation_id=letter.correlation_id,
+                behind=letter.behind, created_at=now, failed_at=now, updated_at=now,
+                position=min((one.position for one in known if one.position), default=0) or next(self._places),
+            )  # fmt: skip
+            self._rows[row.id] = row
+            undo(lambda: self._rows.pop(row.id, None))
+            self._note(row.id, None, letter.status, letter.change, undo)
+            for older in known:
+                if Status(older.status) in UNRESOLVED:
+                    self._move(older, Status.SUPERSEDED, letter.change, undo)
+            return self._seen(row)
+
+    async def transition(
+        self, id: str, before: Status, after: Status, change: Change, *, version: int | None = None, tx: Any = None
+    ) -> DeadLetterRow | None:
+        undo = _undo(tx)
+        if not may_become(before, after):
+            raise DeadLetterStateError(id, before.value, after.value)
+        with self._engine.lock:
+            row = self._rows.get(id)
+            if row is None or row.status != before.value or version not in (None, row.version):
+                return None
+            return self._seen(self._move(row, after, change, undo))
+
+    async def settle(self, consumer: str, source: str, event_id: str, topic: str, *, tx: Any = None) -> int:
+        undo = _undo(tx)
+        with self._engine.lock:
+            letters = self._of_event(consumer, source, event_id, topic)
+            unresolved = [row for row in letters if Status(row.status) in UNRESOLVED]
+            for row in unresolved:
+                self._move(row, Status.RESOLVED, Change(actor=consumer, reason="handled"), undo)
+            return len(unresolved)
+
+    async def next_epoch(self, row: DeadLetterRow, *, tx: Any) -> int | None:
+        event = (row.source, row.event_id, row.topic)
+        with self._engine.lock:
+            leaving = self._engine.outbox.known(*event)
+            if leaving is not None and leaving.state == PENDING:
+                return None
+            epochs = [one.epoch for one in self._rows.values() if (one.source, one.event_id, one.topic) == event]
+            return max([*epochs, row.epoch, leaving.item.epoch if leaving is not None else 0]) + 1
+
+    async def purge(self, older_than: float, limit: int, change: Change) -> int:
+        with self._engine.lock:
+            now = self._engine.clock.time()
+            old = [row for row in self._rows.values() if row.status in FINISHED and row.updated_at <= now - older_than]
+            old = sorted(old, key=lambda row: row.updated_at)[:limit]
+            forgotten = {one.letter for one in self._trail if one.after is None and one.at <= now - older_than}
+            self._trail[:] = [one for one in self._trail if one.letter not in forgotten]
+            for row in old:
+                del self._rows[row.id]
+                self._note(row.id, Status(row.status), None, change, _undo(None))
+            return len(old)
+
+    # ------------------------------------------------------------------ reading
+
+    async def get(self, id: str) -> DeadLetterRow | None:
+        with self._engine.lock:
+            row = self._rows.get(id)
+            return None if row is None else self._seen(row)
+
+    async def query(self, wanted: LetterFilter, *, limit: int, cursor: str | None = None) -> LetterPage:
+        after = None if cursor is None else place_of(cursor)
+        with self._engine.lock:
+            found = [row for row in self._rows.values() if wanted.matches(row)]
+            found.sort(key=_place, reverse=True)
+            if after is not None:
+                found = [row for row in found if _place(row) < after]
+            letters = [self._seen(row) for row in found[:limit]]
+        return LetterPage(letters, cursor_of(letters[-1]) if len(found) > limit else None)
+
+    async def count(self, wanted: LetterFilter) -> int:
+        with self._engine.lock:
+            return sum(wanted.matches(row) for row in self._rows.values())
+
+    async def blocking(
+        self, consumer: str, topic: str, key: str, source: str, event_id: str, *, tx: Any = None
+    ) -> DeadLetterRow | None:
+        with self._engine.lock:
+            mine = [row.position for row in self._of_event(consumer, source, event_id, topic)]
+            before = [
+                row
+                for row in self._of_key(consumer, topic, key)
+                if (row.source, row.event_id) != (source, event_id) and (not mine or row.position < min(mine))
+            ]
+            return self._seen(before[0]) if before else None
+
+    async def parked(self, consumer: str, topic: str, key: str, *, limit: int, tx: Any = None) -> list[DeadLetterRow]:
+        with self._engine.lock:
+            front = self._of_key(consumer, topic, key)[:limit]
+            return [self._seen(row) for row in takewhile(lambda row: row.status == Status.PARKED, front)]
+
+    async def parked_keys(self, consumer: str, limit: int) -> Sequence[tuple[str, str]]:
+        with self._engine.lock:
+            keys = {
+                (row.topic, row.key): None
+                for row in self._rows.values()
+                if row.consumer == consumer and row.key is not None and row.status == Status.PARKED
+            }
+            free = [
+                (topic, key) for topic, key in keys if self._of_key(consumer, topic, key)[0].status == Status.PARKED
+            ]
+            return free[:limit]
+
+    async def audit(self, id: str) -> Sequence[AuditRow]:
+        with self._engine.lock:
+            return [one for one in self._trail if one.letter == id]
+
+    # ------------------------------------------------------------------ under the lock
+
+    def _of_event(self, consumer: str, source: str, event_id: str, topic: str) -> list[DeadLetterRow]:
+        wanted = (consumer, source, event_id, topic)
+        rows = [row for row in self._rows.values() if _identity(row) == wanted]
+        return sorted(rows, key=lambda row: row.epoch)
+
+    def _of_key(self, consumer: str, topic: str, key: str) -> list[DeadLetterRow]:
+        wanted = (consumer, topic, key)
+        rows = (row for row in self._rows.values() if (row.consumer, row.topic, row.key) == wanted)
+        return sorted((row for row in rows if Status(row.status) in UNRESOLVED), key=lambda row: row.position)
+
+    def _seen(self, row: DeadLetterRow) -> DeadLetterRow:
+        """The letter with what only its earlier letters know: how often it was replayed, and when it failed first."""
+        earlier = [one for one in self._of_event(*_identity(row)) if one.epoch < row.epoch]
+        replays = sum(one.reason != PARKED_REASON for one in earlier)
+        if row.status in (Status.REPLAYED, Status.RESOLVED) and row.reason != PARKED_REASON:
+            replays += 1
+        return replace(row, replays=replays, first_failed_at=min(one.failed_at for one in [*earlier, row]))
+
+    def _move(
+        self, row: DeadLetterRow, after: Status, change: Change, undo: Callable[[Callable[[], object]], object]
+    ) -> DeadLetterRow:
+        moved = replace(row, status=after.value, version=row.version + 1, updated_at=self._engine.clock.time())
+        self._rows[row.id] = moved
+        undo(lambda: self._rows.__setitem__(row.id, row))
+        self._note(row.id, Status(row.status), after, change, undo)
+        return moved
+
+    def _note(
+        self,
+        letter: str,
+        before: Status | None,
+        after: Status | None,
+        change: Change,
+        undo: Callable[[Callable[[], object]], object],
+    ) -> None:
+        line = AuditRow(
+            seq=next(self._numbers), letter=letter, at=self._engine.clock.time(),
+            before=None if before is None else before.value, after=None if after is None else after.value,
+            actor=change.actor, kind=change.kind, reason=change.reason,
+        )  # fmt: skip
+        self._trail.append(line)
+        undo(lambda: self._trail.remove(line))
+
+
+def _place(row: DeadLetterRow) -> tuple[float, str]:
+    return row.failed_at, row.id
+
+
+def _identity(row: DeadLetterRow) -> tuple[str, str, str, str]:
+    return row.consumer, row.source, row.event_id, row.topic
+
+
+def _undo(tx: object) -> Callable[[Callable[[], object]], object]:
+    """Where to say how a change is undone."""
+    if tx is None:
+        return lambda act: None
+    if not isinstance(tx, MemoryTransaction):
+        raise ConfigError("tx", None, "must come from MemoryEngine.transaction()", type(tx).__qualname__)
+    return tx.on_rollback

@@ -1,0 +1,14 @@
+"""What was given up on, in SQLite."""
+
+from __future__ import annotations
+
+from everkeel.engines.sql.dead_letters import SQLDeadLetters
+from everkeel.engines.sql.dialect import SQLITE
+from everkeel.engines.sql.inbox import SQLEngine
+
+
+class SQLiteDeadLetters(SQLDeadLetters):
+    """A `DeadLetterStore` in a SQLite file."""
+
+    def __init__(self, engine: SQLEngine) -> None:
+        super().__init__(engine, SQLITE)
