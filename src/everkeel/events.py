@@ -7,7 +7,7 @@ exception.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -93,6 +93,41 @@ class PolicyRemoved(Event):
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PolicyReplaced(Event):
     """A policy took the name of another one."""
+
+
+# ------------------------------------------------------------------ configuration
+
+
+class SettingChange(NamedTuple):
+    """One setting of one policy that has another value now."""
+
+    type: str
+    name: str | None
+    setting: str
+    before: Any
+    after: Any
+    source: str
+    """Where the new value comes from: `default`, `code`, `everkeel.yaml:12`, `env EVERKEEL_...`, `live`."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ConfigChanged(Event):
+    """Another version of the configuration is in force. `policy` is None: it is about all of them."""
+
+    version: int
+    cause: str
+    """load, reload, watch, change, or `rollback to 3`."""
+    changes: tuple[SettingChange, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ConfigRejected(Event):
+    """A new configuration is wrong and was not taken; `version` is the one that stays in force."""
+
+    version: int
+    cause: str
+    problems: tuple[str, ...]
+    """All that is wrong with it, each with its place."""
 
 
 # ------------------------------------------------------------------ retry

@@ -9,13 +9,14 @@ from __future__ import annotations
 import os
 import threading
 import weakref
-from collections.abc import Awaitable, Callable, Hashable, Sequence
-from types import CoroutineType
+from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
+from types import CoroutineType, MappingProxyType
 from typing import (
     TYPE_CHECKING,
     Any,
     ClassVar,
     Generic,
+    NamedTuple,
     NoReturn,
     ParamSpec,
     Self,
@@ -276,9 +277,10 @@ class Policy(Generic[C]):
         self._live = live
         self._take(new)
 
-    def _under(self, overrides: settings.Overrides, live: dict[str, Any]) -> C:
+    def _under(self, overrides: settings.Overrides, live: dict[str, Any], code: C | None = None) -> C:
+        code = self._code if code is None else code
         outside = overrides(self.type, self.name) if self.name is not None else {}
-        return self._code.changed(self.name, {**outside, **live}) if outside or live else self._code
+        return code.changed(self.name, {**outside, **live}) if outside or live else code
 
     def _take(self, new: C) -> None:
         old = self.config
@@ -415,24 +417,47 @@ def policies_of(fn: Callable[..., Any]) -> tuple[AnyPolicy, ...]:
     5
     """
     weaving = weaving_of(fn)
-    return () if weaving is None else tuple(one for one in weaving.policies if isinstance(one, Policy))
+    if weaving is None:
+        return ()
+    # A pipeline that configuration defines stands there as one, and may have other policies tomorrow.
+    flat = [(one,) if isinstance(one, Policy) else getattr(one, "policies", ()) for one in weaving.policies]
+    return tuple(policy for several in flat for policy in several)
 
 
-def override_with(source: settings.Overrides | None) -> None:
+class Rebound(NamedTuple):
+    """A policy whose settings changed when configuration did."""
+
+    policy: AnyPolicy
+    before: Settings
+    after: Settings
+
+
+def override_with(
+    source: settings.Overrides | None,
+    *,
+    code: Mapping[AnyPolicy, Settings] = MappingProxyType({}),
+    live: Mapping[AnyPolicy, dict[str, Any]] = MappingProxyType({}),
+) -> list[Rebound]:
     """Let `source(type, name)` answer what configuration says about named policies, those already made included.
 
-    All of them, or none: a value that is not allowed leaves the configuration before it in force.
+    All of them, or none: a value that is not allowed leaves the configuration before it in force. `code` and `live`
+    replace the settings that policies were made with, and their live changes, in the same step. Answers what changed.
     """
     overrides = source or settings.no_overrides
     with _changing:
         # All are asked for before the first one is changed: what raises, raises here.
-        new = [(policy, policy._under(overrides, policy._live)) for policy in registry]
-        old = [policy.config for policy, _ in new]
+        policies = list(registry)
+        new = [policy._under(overrides, live.get(policy, policy._live), code.get(policy)) for policy in policies]
+        old = [policy.config for policy in policies]
         settings.overrides = overrides
-        for policy, config in new:
+        for policy, config in zip(policies, new, strict=True):
+            policy._code = code.get(policy, policy._code)
+            policy._live = live.get(policy, policy._live)
             policy._take(config)
-    for (policy, config), before in zip(new, old, strict=True):
-        policy._announce(before, config)
+    found = [Rebound(*one) for one in zip(policies, old, new, strict=True) if one[1] != one[2]]
+    for policy, before, after in found:
+        policy._announce(before, after)
+    return found
 
 
 def refuse_coroutine(owner: str, result: CoroutineType[Any, Any, Any]) -> NoReturn:
