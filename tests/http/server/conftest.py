@@ -98,7 +98,7 @@ def until() -> Callable[..., Awaitable[None]]:
     """Wait for something that happens in the server, in its own time; the test's own timeout ends it."""
 
     async def wait(condition: Callable[[], object]) -> None:
-        while not condition():
+        while not condition():  # noqa: ASYNC110 - what is waited for knows of no event
             await asyncio.sleep(0.005)
 
     return wait

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from everkeel.errors import RejectedError, RetryExhaustedError, TimeoutExceededError
-from everkeel.http.server.asgi import Receive, Scope, Send
+from everkeel.http.server.asgi import Message, Receive, Scope, Send
 from everkeel.http.server.problems import Problem, problem_of
 from everkeel.http.server.refusing import TRY_AGAIN_LATER, refuse
 
@@ -28,10 +28,18 @@ async def answer(connection: Any, error: Exception) -> ProblemResponse | None:
     problem = problem_of(error)
     if problem is None:
         raise error
-    if connection.scope["type"] == "websocket":
+    if connection.scope["type"] != "websocket":
+        return ProblemResponse(problem)
+    if connection.application_state.name == "CONNECTING":  # the handshake is not over
+        unread = connection.client_state.name == "CONNECTING"
+        await refuse(connection.scope, connection.receive if unread else _nothing, connection.send, problem)
+    else:
         await connection.close(code=TRY_AGAIN_LATER, reason=problem.title)
-        return None
-    return ProblemResponse(problem)
+    return None
+
+
+async def _nothing() -> Message:
+    return {}
 
 
 def add_handlers(app: Any) -> None:

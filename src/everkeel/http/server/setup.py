@@ -172,6 +172,7 @@ class Everkeel:
 
     def _changed(self) -> Self:
         self._whole = None
+        self.layered()  # now: a wrong setting is told where it was written, not with the first request
         return self
 
     def layered(self) -> ASGIApp:
