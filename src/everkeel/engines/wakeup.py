@@ -30,8 +30,8 @@ class LocalWakeup:
             except RuntimeError:
                 pass  # that loop is closed, and nobody waits there any more
 
-    async def wait(self, topic: str, timeout: float) -> bool:
-        """Wait for a signal, at most `timeout` seconds."""
+    async def wait(self, topic: str, timeout: float | None) -> bool:
+        """Wait for a signal, at most `timeout` seconds; None: as long as it takes."""
         loop = asyncio.get_running_loop()
         with self._lock:
             if topic in self._pending:
@@ -40,11 +40,14 @@ class LocalWakeup:
             future: asyncio.Future[bool] = self._clock.future(loop)
             entry = (loop, future)
             self._waiting.setdefault(topic, []).append(entry)
-        timer = self._clock.later(loop, timeout, lambda: future.done() or future.set_result(False))
+        timer = None
+        if timeout is not None:
+            timer = self._clock.later(loop, timeout, lambda: future.done() or future.set_result(False))
         try:
             return await future
         finally:
-            timer.cancel()
+            if timer is not None:
+                timer.cancel()
             with self._lock:
                 others = self._waiting.get(topic)
                 if others is not None and entry in others:

@@ -102,12 +102,19 @@ class LeaseQueue(Generic[T]):
     # ------------------------------------------------------------------ claims
 
     def claim(
-        self, now: float, limit: int, lease: float, token: str, without: Collection[str] = ()
+        self,
+        now: float,
+        limit: int,
+        lease: float,
+        token: str,
+        without: Collection[str] = (),
+        *,
+        behind: bool = True,
     ) -> list[tuple[Entry[T], Lease]]:
-        """Take what is due: first the front of every key, then what stands right behind it; see `OutboxStore.claim`."""
+        """Take what is due: the front of every key, then, with `behind`, what stands right behind the fronts."""
         fronts = heapq.nsmallest(limit, self._fronts(now, without), key=lambda entry: (entry.available_at, entry.seq))
         chosen = [(0, place, entry) for place, entry in enumerate(fronts)]
-        if len(fronts) < limit:
+        if behind and len(fronts) < limit:
             for place, front in enumerate(fronts):
                 chosen.extend((rank, place, entry) for rank, entry in self._behind(front, now, limit))
         taken = [entry for _, _, entry in heapq.nsmallest(limit, chosen, key=lambda choice: choice[:2])]
@@ -131,6 +138,15 @@ class LeaseQueue(Generic[T]):
                 return  # whoever stands behind one that cannot go waits with it
             if rank:
                 yield rank, entry
+
+    def next_due(self, now: float) -> float | None:
+        """When something will be due that is not now, as far as can be known: a delay ends, or a lease."""
+        moments = [
+            entry.lease_until if entry.leased(now) and entry.lease_until is not None else entry.available_at
+            for entry in self._open.values()
+            if entry.leased(now) or entry.available_at > now
+        ]
+        return min(moments, default=None)
 
     def held(self, lease: Lease, now: float | None = None) -> Entry[T] | None:
         """The entry, if this lease still is the one on it. A lease that ran out but that nobody took still is."""

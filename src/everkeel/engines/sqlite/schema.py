@@ -39,10 +39,47 @@ CREATE INDEX IF NOT EXISTS everkeel_outbox_keys ON everkeel_outbox (aggregatetyp
     "CREATE INDEX IF NOT EXISTS everkeel_outbox_done ON everkeel_outbox (delivered_at) WHERE state = 1",
 )
 
+_MESSAGES = (
+    """
+CREATE TABLE IF NOT EXISTS everkeel_messages (
+    seq INTEGER PRIMARY KEY AUTOINCREMENT,
+    topic TEXT NOT NULL,
+    key TEXT,
+    body BLOB NOT NULL,
+    published_at REAL NOT NULL
+)""",
+    "CREATE INDEX IF NOT EXISTS everkeel_messages_topics ON everkeel_messages (topic, seq)",
+    "CREATE INDEX IF NOT EXISTS everkeel_messages_age ON everkeel_messages (published_at)",
+    """
+CREATE TABLE IF NOT EXISTS everkeel_groups (
+    topic TEXT NOT NULL,
+    name TEXT NOT NULL,
+    PRIMARY KEY (topic, name)
+) WITHOUT ROWID""",
+    """
+CREATE TABLE IF NOT EXISTS everkeel_deliveries (
+    topic TEXT NOT NULL,
+    consumer_group TEXT NOT NULL,
+    seq INTEGER NOT NULL,
+    key TEXT,
+    available_at REAL NOT NULL,
+    lease_token TEXT,
+    lease_until REAL,
+    attempts INTEGER NOT NULL DEFAULT 0,
+    PRIMARY KEY (topic, consumer_group, seq)
+) WITHOUT ROWID""",
+    """
+CREATE INDEX IF NOT EXISTS everkeel_deliveries_due ON everkeel_deliveries (consumer_group, topic, available_at, seq)""",
+    """
+CREATE INDEX IF NOT EXISTS everkeel_deliveries_keys ON everkeel_deliveries (topic, consumer_group, key, seq)
+    WHERE key IS NOT NULL""",
+)
+
 MIGRATIONS = (
     Migration(1, "the outbox", _OUTBOX),
     Migration(2, "dead letters", dead_letters.SQLITE_TABLES),
     Migration(3, "the inbox", inbox.SQLITE_TABLES),
+    Migration(4, "messages between the processes of a machine", _MESSAGES),
 )
 
 
