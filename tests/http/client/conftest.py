@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import contextvars
 import json
 import socket
 import threading
@@ -93,13 +94,14 @@ def uvicorn_at() -> Iterator[Callable[[Any], str]]:
 
         def serve(app: Any) -> str:
             listener = socket.create_server(("127.0.0.1", 0))
+            listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # or each answer takes 40 ms
             config = uvicorn.Config(app, log_level="critical", lifespan="off", timeout_graceful_shutdown=1, ws="none")
             server = uvicorn.Server(config)
             started = threading.Event()
 
             async def main() -> None:
                 task = asyncio.create_task(server.serve([listener]))
-                while not server.started and not task.done():
+                while not server.started and not task.done():  # noqa: ASYNC110 - it has nothing to wait for
                     await asyncio.sleep(0.005)
                 started.set()
                 await task
@@ -267,7 +269,7 @@ class AsyncAgent(Agent):
         self.runner = asyncio.Runner()
 
     def run(self, what: Any) -> Any:
-        return self.runner.run(what)
+        return self.runner.run(what, context=contextvars.copy_context())
 
     def request(self, method: str, url: str, *, body: Any = None, headers: Any = None, **options: Any) -> Answer:
         return self.run(self.arequest(method, url, body=body, headers=headers, **options))
@@ -330,16 +332,11 @@ class RequestsAgent(Agent):
 
     def connections(self) -> int:
         pools = self.part._adapter.poolmanager.pools
-        # A pool is a queue of places: None where no connection was made yet, or where one is out.
-        made = [(pool.num_connections, [one for one in pool.pool.queue if one is not None]) for pool in _each(pools)]
-        return sum(1 for count, back in made if count and not back)
+        # A pool is a queue of places: whoever sends takes one, with a connection or without.
+        return sum(pool.pool.maxsize - pool.pool.qsize() for pool in (pools[key] for key in list(pools.keys())))
 
     def close(self) -> None:
         self.client.close()
-
-
-def _each(pools: Any) -> list[Any]:
-    return [pools[key] for key in list(pools.keys())]
 
 
 AGENTS: dict[str, Callable[..., Agent]] = {
@@ -380,6 +377,12 @@ def async_agent(request: pytest.FixtureRequest) -> Iterator[Callable[..., Any]]:
 def sync_agent(request: pytest.FixtureRequest) -> Iterator[Callable[..., Any]]:
     """The same with the sync ones alone."""
     yield from _making(request)
+
+
+@pytest.fixture
+def library_errors() -> tuple[type[Exception], ...]:
+    """What the libraries raise when a connection breaks."""
+    return httpx.HTTPError, httpx2.HTTPError, requests.RequestException, aiohttp.ClientError
 
 
 @pytest.fixture
