@@ -70,3 +70,12 @@ def test_a_wrong_switch_is_told_at_once() -> None:
 
 def test_blanks_around_a_value_do_not_count() -> None:
     assert _of_pay(Configuration({"Retry/maxRetries": " 2\t"})) == {"maxRetries": 2}
+
+
+def test_what_is_expected_is_not_yet_settled() -> None:
+    assert config.expected().find("Retry/maxRetries") is None
+    config.configure({"Retry/maxRetries": 2}, environment=False)
+    found = config.expected().find("Retry/maxRetries")
+    assert found is not None
+    assert found.text == "2"
+    assert config.expected() is config.current()

@@ -155,6 +155,11 @@ def current() -> Configuration:
     return _current
 
 
+def expected() -> Configuration:
+    """What the configuration would be if it were used now. For checks at decoration, which must not settle it."""
+    return _current or _given or Configuration(EnvironmentSource())
+
+
 def forget() -> None:
     """As if the process had just started. For tests; guarded methods keep the values they have already read."""
     global _current, _given

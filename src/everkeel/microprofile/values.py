@@ -159,4 +159,5 @@ PARAMETERS: Mapping[str, Mapping[str, Reader]] = {
     "CustomBackoff": {"value": some_class},
     "RetryWhen": {"result": some_class, "exception": some_class},
     "BeforeRetry": {"value": some_class, "methodName": name},
+    "CircuitBreakerName": {},
 }
