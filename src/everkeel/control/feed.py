@@ -61,7 +61,6 @@ class Feed:
         self._registry, self._clock, self._most = registry, clock, most_readers
         self._rounds: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _Rounds] = weakref.WeakKeyDictionary()
         self._reading: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock] = weakref.WeakKeyDictionary()
-        self._read_at: float | None = None
 
     # ------------------------------------------------------------------ the numbers
 
@@ -71,8 +70,6 @@ class Feed:
         lock = self._reading.setdefault(loop, asyncio.Lock())
         async with lock:
             now = self._clock.monotonic()
-            if self._read_at is not None and 0 <= now - self._read_at < ROUND:
-                return self.board.version  # somebody else just did
             readings: list[tuple[Identity, int, Numbers]] = []
             for number, policy in enumerate(self._registry, 1):
                 numbers = reading_of(policy)
@@ -80,7 +77,6 @@ class Feed:
                     readings.append(((policy.type, str(policy.name)), id(policy), numbers))
                 if number % AT_ONCE == 0:
                     await asyncio.sleep(0)
-            self._read_at = now
             return self.board.read(readings, now, self._clock.time())
 
     def look(self, policy: AnyPolicy) -> Row | None:
@@ -138,9 +134,8 @@ class Feed:
             yield message("snapshot", {"version": version, "total": len(rows), "complete": last, "policies": piece})
 
     async def changes(self, version: int) -> tuple[int, bytes | None]:
-        """What changed in the numbers since a version, as a message; none where nothing did."""
-        now = await self.read()
-        news = self.board.since(version)
+        """What changed on the board since a version, as a message, and the version now; none where nothing did."""
+        now, news = self.board.version, self.board.since(version)
         if news is None:
             raise LookupError("more was removed than is remembered")
         changed, gone = news
@@ -204,16 +199,17 @@ class _Rounds:
 
     async def _tell_numbers(self) -> None:
         made: dict[int, tuple[int, bytes | None]] = {}  # readers of one version share one message
-        for reader in list(self.readers):
-            if not reader.numbers or not reader.version:
-                continue  # it has not got its first snapshot yet
-            if reader.version not in made:
+        following = [(reader, reader.version) for reader in self.readers if reader.version is not None]
+        if following:
+            await self._feed.read()
+        for reader, version in following:
+            if version not in made:
                 try:
-                    made[reader.version] = await self._feed.changes(reader.version)
+                    made[version] = await self._feed.changes(version)
                 except LookupError as error:
                     reader.end("bye", f"{error}: connect again for a new snapshot")
                     continue
-            reader.version, news = made[reader.version]
+            reader.version, news = made[version]
             if news is not None:
                 reader.offer(news)
 

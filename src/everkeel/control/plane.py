@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
+import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, TypeAlias
 
@@ -29,7 +30,6 @@ from everkeel.telemetry.extras import missing
 try:
     from starlette.requests import ClientDisconnect, Request
     from starlette.responses import JSONResponse, Response
-    from starlette.routing import Match, Route
     from starlette.types import ASGIApp, Receive, Scope, Send
 except ImportError as error:  # pragma: no cover - the tests have it
     raise missing("everkeel.control", "starlette", "starlette") from error
@@ -128,7 +128,7 @@ class ControlPlane:
         if not known and authenticate is None:
             _log.warning("the control plane is closed, only /liveness answers: %s", HOW_TO)
         self.sections: list[Section] = []
-        self._routes: dict[str, tuple[Route, dict[str, Endpoint]]] = {}
+        self._routes: dict[str, tuple[re.Pattern[str], dict[str, Endpoint]]] = {}
         from everkeel.control.sections import own_sections
 
         for section in own_sections(public_readiness=public_readiness):
@@ -149,9 +149,7 @@ class ControlPlane:
                     f"section {section.name!r}", None, f"{endpoint.method} {endpoint.path} is there already", None
                 )
         for endpoint in kept:
-            pattern = endpoint.path.replace("{name}", "{name:path}")  # names of policies may have slashes
-            route = Route(pattern, endpoint=_nothing, methods=None)
-            self._routes.setdefault(endpoint.path, (route, {}))[1][endpoint.method] = endpoint
+            self._routes.setdefault(endpoint.path, (endpoint.pattern(), {}))[1][endpoint.method] = endpoint
         if kept:
             self.sections.append(Section(section.name, section.description, kept, section.schemas))
 
@@ -258,14 +256,13 @@ class ControlPlane:
     def _find(self, request: Request) -> tuple[Endpoint, dict[str, str]]:
         below = self._below_prefix(request.scope)
         allowed: set[str] = set()
-        scope = {"type": "http", "path": below or "/", "method": request.method, "root_path": ""}
-        for route, methods in self._routes.values():
-            match, found = route.matches(scope)
-            if below is None or match is Match.NONE:
+        for pattern, methods in self._routes.values():
+            match = pattern.fullmatch(below or "")
+            if match is None:
                 continue
             endpoint = methods.get("GET" if request.method == "HEAD" else request.method)
             if endpoint is not None:
-                return endpoint, found["path_params"]
+                return endpoint, match.groupdict()
             allowed |= set(methods)
         if allowed:
             detail = f"this path does not have {request.method}"
@@ -284,10 +281,6 @@ class ControlPlane:
             where = f"{first['pointer']}: " if first["pointer"] else "the body "
             raise ProblemError(400, "invalid-body", f"{where}{first['detail']}", {"errors": wrong})
         return body
-
-
-async def _nothing(request: Request) -> Response:  # pragma: no cover - routes are asked for matches, never called
-    return Response(status_code=404)
 
 
 def _is_there(parameter: Any, request: Request) -> bool:

@@ -143,6 +143,12 @@ class Endpoint:
         """Does it change anything?"""
         return self.method != "GET"
 
+    def pattern(self) -> re.Pattern[str]:
+        """What its paths look like, decoded."""
+        text = re.escape(self.path).replace(r"\{", "{").replace(r"\}", "}")
+        text = text.replace("{name}", "(?P<name>.+)")  # names of policies may have slashes
+        return re.compile(re.sub(r"\{([a-z_]+)\}", r"(?P<\1>[^/]+)", text), re.DOTALL)
+
     @property
     def path_parameters(self) -> list[str]:
         """The names of the parameters in its path."""

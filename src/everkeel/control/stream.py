@@ -40,10 +40,10 @@ def message(event: str, data: Any, number: int | None = None) -> bytes:
 class Reader:
     """The queue of one reader, on one event loop."""
 
-    def __init__(self, wants: Callable[[dict[str, Any]], bool] | None = None, *, numbers: bool = False) -> None:
-        """`wants`: which happenings; `numbers`: does it follow the numbers of all policies too?"""
-        self.wants, self.numbers = wants, numbers
-        self.version = 0
+    def __init__(self, wants: Callable[[dict[str, Any]], bool] | None = None) -> None:
+        """`wants`: which happenings; all of them by default."""
+        self.wants = wants
+        self.version: int | None = None  # of the numbers it has; None: it has not got its first snapshot yet
         self.dropped = 0
         """How many messages it did not get because it was too slow."""
         self._queue: deque[bytes] = deque()

@@ -139,7 +139,7 @@ async def snapshot(exchange: Exchange) -> Any:
 async def stream(exchange: Exchange) -> Any:
     """The numbers and the happenings, live, in one stream: what a dashboard needs."""
     feed = exchange.plane.feed
-    reader = Reader(numbers=True)
+    reader = Reader()
     feed.join(reader)
     return EventStream(reader, feed.everything(reader), exchange.plane.stream_headers, feed.leave)
 
