@@ -77,6 +77,12 @@ class Clock:
         """Something a task can wait for."""
         return loop.create_future()
 
+    def new_loop(self) -> asyncio.AbstractEventLoop:
+        """An event loop on this clock, for a thread of one's own."""
+        import asyncio
+
+        return asyncio.new_event_loop()
+
     def wait(self, event: threading.Event, seconds: float | None) -> bool:
         """Block this thread until `event` is set, at most so many seconds; answers whether it was set in time."""
         return event.wait(seconds)
@@ -96,6 +102,10 @@ class _ContextClock(Clock):
 
     def _here(self) -> Clock:
         return _CHOSEN.get() or REAL
+
+    def here(self) -> Clock:
+        """The clock that this context has chosen: what another thread must be told, which has another context."""
+        return self._here()
 
     def _follow(self, users: int) -> None:
         """Count who uses a clock of their own, and take the detour through the context only while somebody does."""
@@ -123,6 +133,9 @@ class _ContextClock(Clock):
 
     def future(self, loop: asyncio.AbstractEventLoop) -> asyncio.Future[Any]:
         return self._here().future(loop)
+
+    def new_loop(self) -> asyncio.AbstractEventLoop:
+        return self._here().new_loop()
 
     def wait(self, event: threading.Event, seconds: float | None) -> bool:
         return self._here().wait(event, seconds)

@@ -93,6 +93,12 @@ class VirtualClock(Clock):
             )
         return loop.call_later(seconds, act)
 
+    def new_loop(self) -> asyncio.AbstractEventLoop:
+        """An event loop of this clock for another thread: while there are others, it never gives up on them."""
+        from everkeel.testing.loop import VirtualLoop
+
+        return VirtualLoop(self, among_others=True)
+
     def wait(self, event: threading.Event, seconds: float | None) -> bool:
         """Wait until another thread sets `event`; False once so many seconds have passed without it."""
         if event.is_set() or (seconds is not None and seconds <= 0):

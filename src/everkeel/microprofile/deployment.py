@@ -1,0 +1,92 @@
+"""The beginning and the end of a deployment: checking everything that was annotated, and forgetting all of it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Generator
+from contextlib import contextmanager
+from typing import Any
+
+from everkeel.microprofile import config, metrics
+from everkeel.microprofile.levels import Method, classes, method_of, methods, unwrapped
+
+
+def validate(*targets: Any) -> None:
+    """Check annotations now, with configuration as it is, rather than at the first call of each method.
+
+    Args:
+        targets: Classes and functions; without any, everything annotated so far that can be found by its name.
+
+    What is wrong raises a `FaultToleranceDefinitionException` that names class, method, annotation and parameter. Call
+    it at startup, after `configure`: values are checked where they are written, but what an annotation refers to
+    (a fallback method, say) can only be checked when its class is complete.
+
+    >>> from everkeel.microprofile import Retry, validate
+    >>> class Orders:
+    ...     @Retry
+    ...     def pay(self) -> None: ...
+    >>> validate(Orders)
+    """
+    for target in targets or [*_annotated_classes(), *[one for one in methods if _is_function(one)]]:
+        if isinstance(target, type):
+            _validate_class(target)
+        else:
+            method = target if isinstance(target, Method) else method_of(target)
+            if method is not None:
+                method.plan(None)
+
+
+def _validate_class(cls: type) -> None:
+    for one in cls.__mro__[:-1]:
+        for member in list(one.__dict__.values()):
+            for found in unwrapped(member):
+                method = method_of(found)
+                if method is not None and not method.is_overridden_in(cls):
+                    method.plan(cls)
+
+
+def _is_function(method: Method) -> bool:
+    return method.class_name == (getattr(method.fn, "__module__", None) or "__main__")
+
+
+def _annotated_classes() -> list[type]:
+    found: dict[type, None] = dict.fromkeys(classes)
+    for method in list(methods):
+        module = sys.modules.get(getattr(method.origin, "__module__", None) or "")
+        holder: Any = module
+        for part in str(getattr(method.origin, "__qualname__", "")).split(".")[:-1]:
+            holder = getattr(holder, part, None)
+        if isinstance(holder, type):
+            found[holder] = None
+    return [sub for cls in found for sub in _with_subclasses(cls)]
+
+
+def _with_subclasses(cls: type) -> list[type]:
+    below: list[type] = type.__subclasses__(cls)
+    return [cls, *(one for sub in below for one in _with_subclasses(sub))]
+
+
+def redeploy() -> None:
+    """As if the application had just started: circuit breakers closed, bulkheads empty, metrics and configuration gone.
+
+    For tests, each of which is then a deployment of its own. Calls in flight end in the state they began in.
+    """
+    config.forget()
+    metrics.registry.clear()
+    for method in list(methods):
+        method.forget()
+
+
+@contextmanager
+def fresh_deployment() -> Generator[None]:
+    """A deployment for the time of a block.
+
+    >>> from everkeel.microprofile import fresh_deployment
+    >>> with fresh_deployment():
+    ...     pass
+    """
+    redeploy()
+    try:
+        yield
+    finally:
+        redeploy()
