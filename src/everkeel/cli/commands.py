@@ -16,7 +16,9 @@ class Command(NamedTuple):
 
 COMMANDS: dict[str, Command] = {
     "completion": Command("everkeel.cli.completion", "print a script that completes commands in your shell"),
+    "config": Command("everkeel.cli.config", "check a file of configuration, or show what is in force and why"),
     "demo": Command("everkeel.demo.cli", "a payment provider has a bad day, with and without Everkeel"),
+    "schema": Command("everkeel.cli.schema", "print the JSON Schema of a file of configuration"),
 }
 
 

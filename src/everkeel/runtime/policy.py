@@ -432,16 +432,23 @@ class Rebound(NamedTuple):
     after: Settings
 
 
-def override_with(
+def override_with(source: settings.Overrides | None) -> None:
+    """Let `source(type, name)` answer what configuration says about named policies, those already made included.
+
+    All of them, or none: a value that is not allowed leaves the configuration before it in force.
+    """
+    announce(rebind(source))
+
+
+def rebind(
     source: settings.Overrides | None,
     *,
     code: Mapping[AnyPolicy, Settings] = MappingProxyType({}),
     live: Mapping[AnyPolicy, dict[str, Any]] = MappingProxyType({}),
 ) -> list[Rebound]:
-    """Let `source(type, name)` answer what configuration says about named policies, those already made included.
+    """The same without a word to listeners, which `announce` has. Answers what changed.
 
-    All of them, or none: a value that is not allowed leaves the configuration before it in force. `code` and `live`
-    replace the settings that policies were made with, and their live changes, in the same step. Answers what changed.
+    `code` and `live` replace the settings that policies were made with, and their live changes, in the same step.
     """
     overrides = source or settings.no_overrides
     with _changing:
@@ -454,10 +461,13 @@ def override_with(
             policy._code = code.get(policy, policy._code)
             policy._live = live.get(policy, policy._live)
             policy._take(config)
-    found = [Rebound(*one) for one in zip(policies, old, new, strict=True) if one[1] != one[2]]
-    for policy, before, after in found:
+    return [Rebound(*one) for one in zip(policies, old, new, strict=True) if one[1] != one[2]]
+
+
+def announce(rebound: Sequence[Rebound]) -> None:
+    """Tell those who listen to the policies; never under a lock."""
+    for policy, before, after in rebound:
         policy._announce(before, after)
-    return found
 
 
 def refuse_coroutine(owner: str, result: CoroutineType[Any, Any, Any]) -> NoReturn:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Generator
 from contextlib import contextmanager
 
+from everkeel.config import process
 from everkeel.policies.chaos import permission
 from everkeel.runtime import events, policy, settings, switch
 from everkeel.runtime.policy import override_with
@@ -15,8 +16,9 @@ from everkeel.runtime.registry import Registry, registry
 def fresh_everkeel() -> Generator[Registry]:
     """An empty registry, and every policy as on its first day; afterwards everything is as it was.
 
-    What the block leaves behind is undone too: subscriptions to every policy, overriding configuration, the
-    process-wide switches. In pytest, the fixture of the same name does this for a whole test.
+    What the block leaves behind is undone too: subscriptions to every policy, configuration that it loaded or changed,
+    what it registered for configuration, the process-wide switches. In pytest, the fixture of the same name does this
+    for a whole test.
 
     >>> from everkeel import retry
     >>> with fresh_everkeel() as registry:
@@ -27,7 +29,9 @@ def fresh_everkeel() -> Generator[Registry]:
     on, overrides, heard = switch.on, settings.overrides, events.everywhere
     chaotic, traced = permission.on, policy._traced
     try:
-        with registry.fresh():
+        with registry.fresh(), process.fresh():
+            if settings.overrides is not settings.no_overrides:
+                override_with(None)  # the registry is empty: this is about the policies to come
             yield registry
     finally:
         for subscription in events.everywhere:
