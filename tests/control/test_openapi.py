@@ -31,8 +31,8 @@ FINITE = SCHEMA.exclude(path=["/stream", "/events"])  # those never end: test_st
 SLOW = (ignored_auth,)  # asks everything again without credentials, which a test below does for every path
 
 
-@pytest.fixture(scope="module", autouse=True)
-def policies():
+@pytest.fixture(autouse=True)
+def policies(fresh_everkeel):
     """Policies under the names that the document gives as examples, so that many requests find one."""
     return [
         make("payments")

@@ -41,7 +41,9 @@ def test_a_change_names_what_it_changes_and_keeps_the_rest_and_the_state(admin, 
     [
         ({"attempts": 0}, "/attempts", "attempts must be at least 1"),
         ({"attempts": 5, "max_duration": -1}, "/max_duration", "more than 0 seconds"),
-        ({"attempts": 5, "tries": 1}, None, "no setting 'tries'"),
+        ({"attempts": 5, "tries": 1}, "/tries", "is no setting of retry"),
+        ({"attempts": 5, "name": "x"}, None, "no setting 'name'"),
+        ({"attempts": 5, "policy_type": "x", "self": 1}, None, "no setting"),
         ({"attempts": "many"}, "/attempts", "whole number"),
         ({"attempts": 5, "mode": "on"}, "/mode", "'enforce' or 'shadow' or 'off'"),
     ],
@@ -205,3 +207,38 @@ def test_what_is_not_changed_through_it_is_shown_as_it_is(admin):
     policy.reconfigure(probes=9)
     after = admin.get("/config/circuit_breaker/payments").json()
     assert (after["settings"]["probes"], after["version"] != before) == (9, True)
+
+
+def test_values_are_what_a_file_would_say(admin, fetch):
+    settings = {"max_duration": "500ms", "on": ["ConnectionError", "TimeoutError"], "backoff": {"constant": 2}}
+    answer = admin.put("/config/retry/fetch", json=settings)
+    assert (fetch.config.max_duration, fetch.config.on) == (0.5, (ConnectionError, TimeoutError))
+    assert answer.json()["settings"]["on"] == ["ConnectionError", "TimeoutError"]
+    assert answer.json()["sources"]["on"] == "live"
+    assert answer.json()["sources"]["attempts"] == "default"
+
+
+def test_nothing_can_be_imported_or_called_over_http(admin, fetch):
+    import sys
+
+    for settings in ({"on": "antigravity.Error"}, {"on_result": {"function": "os.system"}}, {"on_result": "os.system"}):
+        assert admin.put("/config/retry/fetch", json=settings).status_code == 422
+    assert "antigravity" not in sys.modules
+    assert fetch.config.on_result is None
+
+
+def test_a_change_is_a_version_of_the_configuration_and_holds_for_a_successor(admin, fetch):
+    from everkeel import config
+
+    admin.put("/config/retry/fetch", json={"attempts": 6})
+    assert [one.cause for one in config.current().history()] == ["change"]
+    assert retry("fetch", replace=True).config.attempts == 6
+
+
+def test_a_change_reaches_that_policy_and_nobody_below_its_name(admin):
+    above, below = retry("orders"), retry("orders.fetch")
+    assert admin.put("/config/retry/orders", json={"attempts": 9, "max_duration": "2s"}).status_code == 200
+    assert admin.post("/control/retry/orders/disable").status_code == 200
+    assert (above.config.attempts, above.config.max_duration, above.mode) == (9, 2.0, "off")
+    assert (below.config.attempts, below.config.max_duration, below.mode) == (3, None, "enforce")
+    assert admin.put("/config/retry/orders", json={"max_duration": "soon"}).status_code == 422

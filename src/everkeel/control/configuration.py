@@ -1,4 +1,4 @@
-"""The one place where the control plane reads and changes settings."""
+"""The one place where the control plane reads and changes settings, by way of `everkeel.config`."""
 
 from __future__ import annotations
 
@@ -9,34 +9,43 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from everkeel.control.board import plain
+from everkeel import config
+from everkeel.config.forms import parse
+from everkeel.config.names import ProcessNames
 from everkeel.control.problems import ProblemError
-from everkeel.errors import ConfigError
+from everkeel.errors import ConfigError, InvalidConfigurationError
 from everkeel.runtime.policy import AnyPolicy
+from everkeel.runtime.registry import registry
 
 _changing = threading.Lock()
 """Held from the look at the version to the end of the change, so that of two writers with one version one loses.
 Changes made by the program itself do not take it: `If-Match` is between people."""
+_NOT_SETTINGS = {"self", "policy_type", "name"}
+"""No policy has these, and `config.change` has parameters of these names."""
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What a change did, as the policy has it and (`before`, `after`) as JSON does."""
+    """What a change did: `before` and `after` as JSON has it, `undo` as the policy had it."""
 
     before: dict[str, Any]
     after: dict[str, Any]
     undo: dict[str, Any]
-    version: str
 
 
 def settings_of(policy: AnyPolicy) -> dict[str, Any]:
-    """Every setting as JSON has it; what JSON cannot say (a function, a class) as text."""
-    return {name: plain(getattr(policy.config, name)) for name in sorted(policy.config.names())}
+    """Every setting in the form in which a file would write it; what only code can say, as a text that describes it."""
+    return {name: config.render(getattr(policy.config, name)) for name in sorted(policy.config.names())}
+
+
+def sources_of(policy: AnyPolicy) -> dict[str, str]:
+    """Where the value of each setting comes from: `default`, `code`, a line of a file, a variable, or `live`."""
+    return {name: one.source for name, one in sorted(config.effective(policy).items())}
 
 
 def version_of(policy: AnyPolicy) -> str:
     """What the settings' entity tag holds: equal settings, equal version."""
-    text = json.dumps([policy.type, policy.name, settings_of(policy)], sort_keys=True)
+    text = json.dumps([policy.type, policy.name, settings_of(policy)], sort_keys=True, default=str)
     return hashlib.sha256(text.encode()).hexdigest()[:20]
 
 
@@ -48,22 +57,67 @@ def change(
 ) -> Change:
     """Change some settings, all or none, unless somebody else did since the caller looked. Blocks: not for a loop.
 
-    `check` is told the settings as they are right before the change, and may raise.
+    Values are what a file would say, or what code would. `check` is told the settings as they are right before the
+    change, and may raise.
     """
     with _changing:
         _must_match(policy, if_match)
+        before = settings_of(policy)
         if check is not None:
-            check(settings_of(policy))
-        config = policy.config
-        known = [name for name in settings if name in config.names()]
-        undo = {name: getattr(config, name) for name in known}
-        before = {name: plain(value) for name, value in undo.items()}
+            check(before)
+        old = policy.config
         try:
-            policy.reconfigure(**settings)
+            for name in _NOT_SETTINGS.intersection(settings):
+                raise ConfigError(policy.label, None, f"has no setting {name!r}", None)
+            _apply(policy, settings)
         except ConfigError as error:
             raise refused(error) from None
-        after = {name: plain(getattr(policy.config, name)) for name in known}
-        return Change(before, after, undo, version_of(policy))
+        names = [name for name in old.names() if name in settings or getattr(old, name) != getattr(policy.config, name)]
+        after = settings_of(policy)
+        return Change(
+            {name: before[name] for name in names},
+            {name: after[name] for name in names},
+            {name: getattr(old, name) for name in names},
+        )
+
+
+def _apply(policy: AnyPolicy, settings: Mapping[str, Any]) -> None:
+    """As a change of the configuration, which has a history and holds for a successor of the same name, where it can.
+
+    There, what is said about `orders` holds for `orders.fetch` too, where that has no word of its own: a change that
+    would reach others is made on the policy itself.
+    """
+    name = str(policy.name)
+    below = f"{name}."
+    reaches = [other for other in registry if other.type == policy.type and str(other.name).startswith(below)]
+    if registry.get(policy.type, name) is not policy or reaches or name == "default":
+        policy.reconfigure(**_parsed(policy, settings))
+        return
+    try:
+        config.change(policy.type, name, **settings)
+    except InvalidConfigurationError:
+        if all(_is_plain(value) for value in settings.values()):
+            raise
+        policy.reconfigure(**settings)  # what code had given and no file can say: a change that is taken back
+
+
+def _is_plain(value: Any) -> bool:
+    return value is None or isinstance(value, str | bool | int | float | list | dict)
+
+
+def _parsed(policy: AnyPolicy, settings: Mapping[str, Any]) -> dict[str, Any]:
+    fields = policy.config.may_be_set()
+    found = {}
+    for name, value in settings.items():
+        field = fields.get(name)
+        if field is None or not _is_plain(value) or (value is None and field.metadata["none"] is not None):
+            found[name] = value  # right as it is, or the policy will say what is wrong
+            continue
+        try:
+            found[name] = parse(field.metadata["kind"], value, ProcessNames())
+        except ValueError as error:
+            raise ConfigError(policy.label, name, str(error), repr(value)) from None
+    return found
 
 
 def _must_match(policy: AnyPolicy, if_match: str | None) -> None:
@@ -81,7 +135,14 @@ def _must_match(policy: AnyPolicy, if_match: str | None) -> None:
 
 def refused(error: ConfigError) -> ProblemError:
     """The answer to settings that are not allowed."""
-    one = {"detail": str(error)}
-    if error.parameter:
-        one["pointer"] = f"/{error.parameter}"
-    return ProblemError(422, "settings-not-allowed", str(error), {"errors": [one]})
+    errors: list[dict[str, str]] = []
+    if isinstance(error, InvalidConfigurationError):
+        for problem in error.problems:
+            if isinstance(problem, config.Problem):
+                name = problem.path.rpartition(".")[2].strip('"')
+                got = "" if problem.got is None else f" (got {problem.got})"
+                errors.append({"pointer": f"/{name}", "detail": f"{name} {problem.message}{got}"})
+    else:
+        errors.append({"detail": str(error), **({"pointer": f"/{error.parameter}"} if error.parameter else {})})
+    detail = "; ".join(one["detail"] for one in errors) or str(error)
+    return ProblemError(422, "settings-not-allowed", detail, {"errors": errors})

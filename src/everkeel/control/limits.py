@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from everkeel.runtime.clock import Clock
 
 _MOST_CALLERS = 10_000
+ABSENT: Any = object()
 _DEEPEST = "the body is nested too deeply"
 
 
@@ -48,7 +49,10 @@ def _take(limit: Any, key: str) -> None:
 
 
 async def read_json(request: Request, most: int) -> Any:
-    """The body as JSON; None where there is none. Reads no more than `most` bytes, whatever the headers promise."""
+    """The body as JSON; `ABSENT` where there is none, which is not null.
+
+    Reads no more than `most` bytes, whatever the headers promise.
+    """
     length = request.headers.get("content-length", "0")
     too_large = ProblemError(413, "body-too-large", f"a body may have {most} bytes")
     if length.isdecimal() and int(length[:18]) > most:
@@ -59,7 +63,7 @@ async def read_json(request: Request, most: int) -> Any:
         if len(body) > most:
             raise too_large
     if not body:
-        return None
+        return ABSENT
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/json" and not (kind.startswith("application/") and kind.endswith("+json")):
         raise ProblemError(415, "not-json", f"the body must be application/json (got {kind or 'no content type'!r})")

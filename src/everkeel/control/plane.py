@@ -14,7 +14,7 @@ from everkeel.control.admission import Admission
 from everkeel.control.audit import AuditLog, Entry
 from everkeel.control.board import plain
 from everkeel.control.feed import Feed
-from everkeel.control.limits import Doors, read_json
+from everkeel.control.limits import ABSENT, Doors, read_json
 from everkeel.control.openapi import document
 from everkeel.control.problems import ProblemError
 from everkeel.control.readiness import Readiness, Unready
@@ -273,7 +273,9 @@ class ControlPlane:
         body = await read_json(request, self.max_body)
         if endpoint.body is None:
             return None
-        if body is None and not endpoint.body_required:
+        if body is ABSENT:
+            if endpoint.body_required:
+                raise ProblemError(400, "invalid-body", "this needs a JSON body")
             return None
         wrong = [{"pointer": pointer, "detail": text} for pointer, text in faults(endpoint.body, body)]
         if wrong:

@@ -13,13 +13,18 @@ from everkeel.runtime.policy import AnyPolicy
 
 CONFIG = {
     "type": "object",
-    "required": ["type", "name", "settings", "version"],
+    "required": ["type", "name", "settings", "sources", "version"],
     "properties": {
         "type": {"type": "string"},
         "name": {"type": "string"},
         "settings": {
             "type": "object",
-            "description": "Every setting as it is in force. Functions and classes, which JSON cannot say, are text.",
+            "description": "Every setting as it is in force, in the form in which a file would write it.",
+        },
+        "sources": {
+            "type": "object",
+            "description": "Where each comes from: default, code, a line of a file, a variable, or live.",
+            "additionalProperties": {"type": "string"},
         },
         "version": {"type": "string", "description": "What the entity tag of these settings holds."},
     },
@@ -50,6 +55,7 @@ def shown(policy: AnyPolicy) -> dict[str, Any]:
         "type": policy.type,
         "name": policy.name,
         "settings": configuration.settings_of(policy),
+        "sources": configuration.sources_of(policy),
         "version": configuration.version_of(policy),
     }
 
