@@ -144,7 +144,7 @@ class Nuisance:
     def __init__(self) -> None:
         self.acts: dict[str, Callable[[Any], Any]] = {}
         self.asked: list[str] = []
-        self.open = 0
+        self.open: dict[object, str] = {}
         self.url = ""
 
     def does(self, path: str, act: Callable[[Any], Any]) -> str:
@@ -162,12 +162,14 @@ class Nuisance:
         return self.does(path, act)
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self.open += 1
+        me = object()
+        self.open[me] = ""
         try:
             while True:
                 head = await reader.readuntil(b"\r\n\r\n")
                 path = head.split(b" ", 2)[1].decode()
                 self.asked.append(path)
+                self.open[me] = path
                 length = next(
                     (int(line[15:]) for line in head.lower().split(b"\r\n") if line.startswith(b"content-length:")), 0
                 )
@@ -177,7 +179,7 @@ class Nuisance:
         except (asyncio.IncompleteReadError, ConnectionError, asyncio.CancelledError):
             pass
         finally:
-            self.open -= 1
+            del self.open[me]
             writer.close()
             with contextlib.suppress(Exception, asyncio.CancelledError):
                 await writer.wait_closed()
@@ -249,7 +251,7 @@ class Agent:
 
 class HttpxAgent(Agent):
     def __init__(self, library: Any, ours: Any, **settings: Any) -> None:
-        self.part = ours.ResilientTransport(**settings)
+        self.part = ours.ResilientTransport(library.HTTPTransport(verify=False), **settings)  # a TLS context takes long
         self.client = library.Client(transport=self.part)
 
     def request(self, method: str, url: str, *, body: Any = None, headers: Any = None, **options: Any) -> Answer:
@@ -281,7 +283,7 @@ class AsyncAgent(Agent):
 class AsyncHttpxAgent(AsyncAgent):
     def __init__(self, library: Any, ours: Any, **settings: Any) -> None:
         super().__init__()
-        self.part = ours.AsyncResilientTransport(**settings)
+        self.part = ours.AsyncResilientTransport(library.AsyncHTTPTransport(verify=False), **settings)
         self.client = library.AsyncClient(transport=self.part)
 
     async def arequest(self, method: str, url: str, *, body: Any = None, headers: Any = None, **options: Any) -> Answer:

@@ -54,7 +54,7 @@ async def _hangs_up_in_the_headers(writer):
 
 async def _dribbles(writer):
     writer.write(b"HTTP/1.1 200 OK\r\n")
-    for number in range(80):
+    for number in range(40):
         writer.write(b"X-Wait-%d: on\r\n" % number)
         await writer.drain()
         await asyncio.sleep(0.02)
@@ -71,11 +71,11 @@ async def _says_nothing(writer):
 
 def _gone_soon(nuisance) -> bool:
     """The server sees no connection any more, or soon."""
-    until = time.monotonic() + 5
+    until = time.monotonic() + 20
     while nuisance.open and time.monotonic() < until:
-        gc.collect()
-        time.sleep(0.01)
-    return nuisance.open == 0
+        time.sleep(0.1)
+        gc.collect()  # urllib3 closes a pool's connections when it is collected
+    return not nuisance.open
 
 
 def _not_told_by_requests(client, trouble):
@@ -131,28 +131,28 @@ def test_no_one_listening_is_tried_again_and_opens_the_breaker(agent, library_er
 @pytest.mark.parametrize("slow", [_says_nothing, _dribbles])
 def test_an_attempt_that_takes_too_long_is_ended_and_made_again(agent, nuisance, slow):
     url = nuisance.does("/slow", _after(1, slow))
-    assert agent(attempt_timeout=0.2).get(url).body == b"ok"
+    assert agent(attempt_timeout=0.15).get(url).body == b"ok"
     assert nuisance.asked == ["/slow"] * 2
 
 
 @pytest.mark.parametrize("slow", [_says_nothing, _dribbles])
 def test_the_whole_call_ends_on_time(agent, nuisance, slow):
     began = time.monotonic()
-    client = agent(max_duration=0.3)
+    client = agent(max_duration=0.2)
     with pytest.raises(TimeoutExceededError):
         client.get(nuisance.does("/slow", slow))
     assert time.monotonic() - began < 5, "and not after the timeouts of the library, which a dribble never trips"
 
 
 def test_the_whole_call_ends_on_time_with_an_end_for_each_attempt_too(agent, nuisance):
-    client = agent(max_duration=0.5, attempt_timeout=0.2, attempts=10)
+    client = agent(max_duration=0.3, attempt_timeout=0.12, attempts=10)
     with pytest.raises(TimeoutExceededError):
         client.get(nuisance.does("/slow", _dribbles))
     assert 2 <= len(nuisance.asked) <= 3
 
 
 def test_a_post_that_takes_too_long_is_not_made_again(agent, nuisance):
-    client = agent(attempt_timeout=0.2)
+    client = agent(attempt_timeout=0.15)
     with pytest.raises(TimeoutExceededError):
         client.request("POST", nuisance.does("/slow", _says_nothing), body=b"x")
     assert nuisance.asked == ["/slow"]
@@ -170,9 +170,9 @@ def test_a_server_that_hangs_opens_the_breaker(agent, nuisance):
 def test_a_deadline_ends_a_call_and_is_told_to_the_server(agent, service, reply, library_errors):
     url = service.will("/slow", reply(delay=2))
     client = agent()
-    with deadline(0.3), pytest.raises((TimeoutError, *library_errors)):
+    with deadline(0.2), pytest.raises((TimeoutError, *library_errors)):
         client.get(url)
-    assert 0 < int(service.seen[0].headers["x-request-timeout-ms"]) <= 300
+    assert 0 < int(service.seen[0].headers["x-request-timeout-ms"]) <= 200
 
 
 def test_a_body_lost_in_the_middle_is_retried_when_it_is_buffered(agent, nuisance):
@@ -234,7 +234,7 @@ def test_an_answer_that_comes_too_late_is_closed(agent, nuisance):
         writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n")
         await writer.drain()
 
-    client = agent(attempt_timeout=0.2, attempts=1)
+    client = agent(attempt_timeout=0.15, attempts=1)
     with pytest.raises(TimeoutExceededError):
         client.get(nuisance.does("/late", late))
     until = time.monotonic() + 5
@@ -244,14 +244,14 @@ def test_an_answer_that_comes_too_late_is_closed(agent, nuisance):
 
 
 def test_nothing_stays_open_when_all_is_closed(agent, nuisance, library_errors):
-    assert _gone_soon(nuisance)
+    assert _gone_soon(nuisance), nuisance.open
     client = agent(attempt_timeout=0.1, attempts=2)
     for path, act in {"/a": _resets, "/b": _says_nothing, "/c": _dribbles, "/d": _hangs_up}.items():
         with pytest.raises((TimeoutError, *library_errors)):
             client.get(nuisance.does(path, act))
     assert client.get(nuisance.says("/e", OK)).body == b"ok"
     client.client.close() if not hasattr(client, "run") else client.run(_close(client.client))
-    assert _gone_soon(nuisance)
+    assert _gone_soon(nuisance), nuisance.open
 
 
 async def _close(client):

@@ -18,7 +18,10 @@ from everkeel.http.client.config import KEYED, SAFE, ClientConfig, RequestConfig
 from everkeel.http.client.dialect import Dialect
 from everkeel.http.hints import RequestHints, ServerHints, write_request
 from everkeel.policies.concurrency.priorities import CURRENT as PRIORITY
+from everkeel.runtime.cancellation import current_cancellation
 from everkeel.runtime.deadline import remaining
+
+_SLACK = 0.25
 
 CURRENT: ContextVar[Call | None] = ContextVar("everkeel.http.call", default=None)
 """The request under way, for the predicates and hooks of the policies, which are told errors and no arguments."""
@@ -116,7 +119,10 @@ class Call:
             self.rivals += 1
             number = self.sends
         left = self._left()
-        return self.dialect.again(self.request, self._headers(number, left), left)
+        # A sync attempt in a worker is ended by our own limit. The library's comes a moment later, for the thread that
+        # is left behind; were it at the same moment, it would be chance whose error the caller gets.
+        bound = left if left is None or current_cancellation() is None else left + _SLACK
+        return self.dialect.again(self.request, self._headers(number, left), bound)
 
     def _left(self) -> float | None:
         bound = self.options.attempt_timeout or self.config.attempt_timeout
