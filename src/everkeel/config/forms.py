@@ -97,15 +97,17 @@ def _lengths(zero: bool = True) -> Schema:
 
 def _errors(value: Any, names: Names) -> Any:
     listed = value if isinstance(value, list) else [value]
-    if not listed or not all(_is_name(one) for one in listed):
+    if not listed or not all(_is_name(one) or _is_function(one) for one in listed):
         raise ValueError("must be the name of an exception class, or a list of such names")
-    found = tuple(names.error(one.strip()) for one in listed)
+    found = tuple(_function(one, names) if _is_function(one) else names.error(one.strip()) for one in listed)
     return found if isinstance(value, list) else found[0]
 
 
 def _errors_schema() -> Schema:
+    predicate = _function_schema("a registered predicate on exceptions")
+    one = {"anyOf": [_NAME, predicate]}
     return {
-        "anyOf": [_NAME, {"type": "array", "items": _NAME, "minItems": 1}],
+        "anyOf": [_NAME, predicate, {"type": "array", "items": one, "minItems": 1}],
         "description": "exception classes by name: ConnectionError, shop.errors.OutOfStock",
     }
 
@@ -390,20 +392,24 @@ def _limits(value: Any, names: Names) -> Any:
 
 
 def _limit(value: Any, names: Names) -> Any:
+    if isinstance(value, list) and 1 <= len(value) <= 3:
+        value = dict(zip(("permits", "per", "burst"), value, strict=False))
     if not isinstance(value, Mapping):
         return Count(at_least=1).parse(value, names)
     table = _only(value, "permits, or a table with permits, per and burst", ("permits", "per", "burst"), ("permits",))
     permits = Count(at_least=1).parse(table["permits"], names)
-    per = Duration().parse(table["per"], names) if "per" in table else None
+    per = Duration().parse(table["per"], names) if table.get("per") is not None else None
     burst = Count(at_least=1).parse(table["burst"], names) if "burst" in table else None
     return permits if per is None and burst is None else (permits, per) if burst is None else (permits, per, burst)
 
 
 def _limits_schema() -> Schema:
     count = Count(at_least=1).schema()
-    table = _object({"permits": count, "per": _lengths(zero=False), "burst": count}, "permits")
+    per = _or_null(_lengths(zero=False))
+    table = _object({"permits": count, "per": per, "burst": count}, "permits")
+    parts = {"type": "array", "prefixItems": [count, per, count], "minItems": 1, "maxItems": 3}
     # A table with the one key `function` names a function, so no key may be called that alone.
-    limits = {"type": "object", "additionalProperties": {"anyOf": [count, table]}}
+    limits = {"type": "object", "additionalProperties": {"anyOf": [count, table, parts]}}
     alone = {"type": "object", "required": ["function"], "maxProperties": 1}
     return {"if": alone, "then": _function_schema(), "else": limits}
 

@@ -41,8 +41,8 @@ for _name, _pattern, _first in (
     CoreLoader.add_implicit_resolver(_TAG + _name, re.compile(f"^(?:{_pattern})$"), _first)
 
 
-def read_yaml(text: str) -> tuple[Any, dict[Path, int]]:
-    """The data, and the line of every key."""
+def read_yaml(text: str, *, most_values: int = MOST_VALUES, number_keys: bool = False) -> tuple[Any, dict[Path, int]]:
+    """The data, and the line of every key. `number_keys`: a key may be a number, which is taken as the text it is."""
     loader = CoreLoader(text)
     try:
         root = loader.get_single_node()
@@ -54,20 +54,21 @@ def read_yaml(text: str) -> tuple[Any, dict[Path, int]]:
         raise UnreadableError(f"is not YAML: {' '.join(str(error).split())}") from None
     finally:
         loader.dispose()
-    build = _Build()
+    build = _Build(most_values, number_keys)
     return (None if root is None else build.value(root, ())), build.lines
 
 
 class _Build:
-    def __init__(self) -> None:
+    def __init__(self, most_values: int, number_keys: bool) -> None:
         self.lines: dict[Path, int] = {}
-        self._left = MOST_VALUES
+        self._most = self._left = most_values
+        self._number_keys = number_keys
 
     def value(self, node: yaml.Node, path: Path, depth: int = 1) -> Any:
         # Every alias is walked each time it is used: what a small file multiplies itself into is counted, not made.
         self._left -= 1
         if self._left < 0:
-            self._refuse(node, f"stands for more than {MOST_VALUES} values: its aliases multiply")
+            self._refuse(node, f"stands for more than {self._most} values: its aliases multiply")
         if depth > DEEPEST:
             self._refuse(node, f"is nested deeper than {DEEPEST} levels")
         self.lines.setdefault(path, node.start_mark.line + 1)
@@ -90,6 +91,8 @@ class _Build:
                 continue
             line = key_node.start_mark.line + 1
             key: Any = self._scalar(key_node) if isinstance(key_node, yaml.ScalarNode) else None
+            if self._number_keys and isinstance(key, int) and not isinstance(key, bool):
+                key = str(key_node.value)
             if not isinstance(key, str):
                 shown = key_node.value if isinstance(key_node, yaml.ScalarNode) else "a table or list"
                 self._refuse(key_node, f"has the key {shown!r}, which is no text: put it in quotes")
