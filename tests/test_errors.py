@@ -38,6 +38,7 @@ from everkeel.errors import (
     ShedError,
     ThrottledError,
     TimeoutExceededError,
+    TooEarlyError,
     WorkersExhaustedError,
 )
 
@@ -74,6 +75,7 @@ EXAMPLES = [
     IdempotencyFullError("memory", 30.0, 100_000),
     IdempotencyMismatchError("payments", "order-7"),
     ClaimLostError("payments", "order-7"),
+    TooEarlyError("billing", 5.0, "order 7 is not known yet"),
     DeadLetterError("7f3a"),
     DeadLetterNotFoundError("7f3a"),
     DeadLetterStateError("7f3a", "discarded", "replayed"),

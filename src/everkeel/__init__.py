@@ -40,6 +40,7 @@ if _TYPE_CHECKING:
     from everkeel.errors import ShedError as ShedError
     from everkeel.errors import ThrottledError as ThrottledError
     from everkeel.errors import TimeoutExceededError as TimeoutExceededError
+    from everkeel.errors import TooEarlyError as TooEarlyError
     from everkeel.errors import WorkersExhaustedError as WorkersExhaustedError
     from everkeel.http.server.setup import Everkeel as Everkeel
     from everkeel.idempotency.guard import Idempotency as Idempotency
@@ -114,22 +115,22 @@ __version__ = "0.1.0"
 
 __all__ = [
     "AdaptiveThrottle", "Attempt", "Backoff", "Bulkhead", "BulkheadFullError", "BulkheadPool", "Cache",
-    "Cancellation", "Chaos", "CircuitBreaker", "CircuitOpenError", "ClaimLostError", "Clock",
-    "Collapse", "CollapseError", "ConcurrencyLimit", "ConfigError", "DeadLetterConflictError",
-    "DeadLetterError", "DeadLetterNotFoundError", "DeadLetterStateError", "Deadline", "EventError",
-    "Everkeel", "EverkeelError", "Explanation", "FailFast", "FailFastError", "Fallback",
-    "FeatureDisabledError", "FeatureToggle", "Guard", "HTTPStatusError", "Hedge", "HedgeTimeoutError",
-    "Idempotency", "IdempotencyFullError", "IdempotencyInProgressError", "IdempotencyMismatchError",
+    "Cancellation", "Chaos", "CircuitBreaker", "CircuitOpenError", "ClaimLostError", "Clock", "Collapse",
+    "CollapseError", "ConcurrencyLimit", "ConfigError", "DeadLetterConflictError", "DeadLetterError",
+    "DeadLetterNotFoundError", "DeadLetterStateError", "Deadline", "EventError", "Everkeel",
+    "EverkeelError", "Explanation", "FailFast", "FailFastError", "Fallback", "FeatureDisabledError",
+    "FeatureToggle", "Guard", "HTTPStatusError", "Hedge", "HedgeTimeoutError", "Idempotency",
+    "IdempotencyFullError", "IdempotencyInProgressError", "IdempotencyMismatchError",
     "InvalidConfigurationError", "NotRetryable", "Outcome", "Pipeline", "Policy", "PublishError",
     "RateLimit", "RateLimitChain", "RateLimitedError", "Registry", "RejectedError", "ReplayLimitError",
     "Reservation", "Retry", "RetryBudget", "RetryExhaustedError", "ShedError", "Subscription",
-    "ThrottledError", "Timeout", "TimeoutExceededError", "Verdict", "WorkersExhaustedError",
-    "adaptive_throttle", "bulkhead", "bulkhead_pool", "cache", "chaos", "chaos_tags", "circuit_breaker",
-    "collapse", "concurrency_limit", "constant", "current_attempt", "current_cancellation",
-    "current_deadline", "deadline", "disable", "disable_chaos", "enable", "enable_chaos", "events",
-    "explain", "exponential", "fail_fast", "fallback", "feature_toggle", "fibonacci", "guard", "hedge",
-    "linear", "operation", "pipeline", "policies_of", "priority", "rate_limit", "rate_limit_chain",
-    "registry", "retry", "sleep", "subscribe", "timeout", "use_clock",
+    "ThrottledError", "Timeout", "TimeoutExceededError", "TooEarlyError", "Verdict",
+    "WorkersExhaustedError", "adaptive_throttle", "bulkhead", "bulkhead_pool", "cache", "chaos",
+    "chaos_tags", "circuit_breaker", "collapse", "concurrency_limit", "constant", "current_attempt",
+    "current_cancellation", "current_deadline", "deadline", "disable", "disable_chaos", "enable",
+    "enable_chaos", "events", "explain", "exponential", "fail_fast", "fallback", "feature_toggle",
+    "fibonacci", "guard", "hedge", "linear", "operation", "pipeline", "policies_of", "priority",
+    "rate_limit", "rate_limit_chain", "registry", "retry", "sleep", "subscribe", "timeout", "use_clock",
 ]  # fmt: skip
 
 # Where each name lives. It is imported when it is first used: `import everkeel` costs next to nothing, and a service
@@ -143,7 +144,7 @@ _HOMES = {
         "FeatureDisabledError HTTPStatusError HedgeTimeoutError IdempotencyFullError IdempotencyInProgressError "
         "IdempotencyMismatchError InvalidConfigurationError NotRetryable PublishError RateLimitedError "
         "RejectedError ReplayLimitError RetryExhaustedError ShedError ThrottledError TimeoutExceededError "
-        "WorkersExhaustedError"
+        "TooEarlyError WorkersExhaustedError"
     ),
     "everkeel.http.server.setup": "Everkeel",
     "everkeel.idempotency.guard": "Idempotency",

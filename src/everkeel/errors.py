@@ -13,9 +13,10 @@
     │   ├── FailFastError               known to be bad, until somebody or something says otherwise
     │   ├── WorkersExhaustedError       too many timed-out calls still occupy their threads
     │   ├── IdempotencyInProgressError  the same work is being done at this moment
-    │   └── IdempotencyFullError        no room to remember that this was done
+    │   ├── IdempotencyFullError        no room to remember that this was done
+    │   └── TooEarlyError               an event came before something it depends on
     ├── IdempotencyMismatchError    one key for two different things (also NotRetryable)
-    ├── ClaimLostError              it took so long that somebody else was given the work
+    ├── ClaimLostError              it took so long that somebody else has the work now (also NotRetryable)
     ├── DeadLetterError             a dead letter cannot be changed like this
     │   ├── DeadLetterNotFoundError     there is none of this id (also a LookupError)
     │   ├── DeadLetterStateError        from where it is, no way leads there
@@ -383,6 +384,25 @@ class IdempotencyFullError(RejectedError):
         return f"idempotency store {self.policy!r} is full ({self.limit} records that may still be needed){when}"
 
 
+class TooEarlyError(RejectedError):
+    """Raised by a handler: the event came before something it depends on. It comes again later, at no attempt's cost.
+
+    >>> print(TooEarlyError("billing", 5.0, "order 7 is not known yet"))
+    consumer 'billing': too early: order 7 is not known yet; try again in 5 s
+    """
+
+    policy_type = "consumer"
+
+    @property
+    def missing(self) -> str:
+        """What it waits for."""
+        return str(self.args[2]) if len(self.args) > 2 else "what it depends on is not there"
+
+    def __str__(self) -> str:
+        when = "" if self.retry_after is None else f"; try again in {self.retry_after:g} s"
+        return f"consumer {self.policy!r}: too early: {self.missing}{when}"
+
+
 class TimeoutExceededError(EverkeelError, TimeoutError):
     """No answer within the time allowed. Also a `TimeoutError`, so existing handlers keep working.
 
@@ -568,7 +588,7 @@ class IdempotencyMismatchError(EverkeelError, NotRetryable):
         return f"idempotency {self.policy!r}: {self.key!r} was used before with other content"
 
 
-class ClaimLostError(EverkeelError):
+class ClaimLostError(EverkeelError, NotRetryable):
     """The work took longer than its lease, and somebody else was given it meanwhile: both may have done it.
 
     What was done in a transaction together with the claim was rolled back. What was done elsewhere was not.

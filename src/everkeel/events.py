@@ -388,3 +388,94 @@ class FellBack(Event):
 
     error: BaseException | None
     result: object = None
+
+
+# ------------------------------------------------------------------ consumers and dead letters
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DuplicateSuppressed(Event):
+    """An event came again that this consumer has handled; nothing was done."""
+
+    event_id: str
+    event_type: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DeadLettered(Event):
+    """An event was given up on, or set aside behind one that was; `letter` is the id under which it is kept."""
+
+    letter: str
+    event_id: str
+    event_type: str
+    reason: str
+    """attempts, rejected, poison, mismatch or parked."""
+    attempts: int
+    error: BaseException | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Replayed(Event):
+    """A dead letter's event is on its way again."""
+
+    letter: str
+    event_id: str
+    event_type: str
+    actor: str
+    epoch: int
+    edited: bool = False
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Discarded(Event):
+    """A dead letter was given up on for good."""
+
+    letter: str
+    event_id: str
+    event_type: str
+    actor: str
+    reason: str
+
+
+# ------------------------------------------------------------------ outbox and relay
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class EventWritten(Event):
+    """An event was written to the outbox; it counts once the transaction it was written in is committed."""
+
+    event_id: str
+    event_type: str
+    topic: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class EventDelivered(Event):
+    """A transport confirmed an event; `age` is how long it took since it was written."""
+
+    event_id: str
+    event_type: str
+    topic: str
+    attempt: int
+    age: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DeliveryFailed(Event):
+    """An event was not confirmed and is tried again after `delay` seconds (None: when the transport is back)."""
+
+    event_id: str
+    event_type: str
+    topic: str
+    attempt: int
+    delay: float | None
+    error: BaseException | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LeaseLost(Event):
+    """Somebody took over while we were at it; what we had to say about it was not written."""
+
+    event_id: str
+    event_type: str
+    topic: str

@@ -109,8 +109,10 @@ class LetterFilter:
     reason: str | None = None
     since: float | None = None
     until: float | None = None
+    older_than: float | None = None
+    """The last failure is at least so many seconds ago, by the store's clock."""
 
-    def matches(self, row: DeadLetterRow) -> bool:
+    def matches(self, row: DeadLetterRow, now: float) -> bool:
         """Does a letter fit? Stores with a query language of their own say the same in it."""
         pairs = (
             (self.consumer, row.consumer),
@@ -129,6 +131,7 @@ class LetterFilter:
             and (self.error is None or self.error in (row.error_type, row.error_type.rpartition(".")[2]))
             and (self.since is None or row.failed_at >= self.since)
             and (self.until is None or row.failed_at < self.until)
+            and (self.older_than is None or row.failed_at <= now - self.older_than)
         )
 
 

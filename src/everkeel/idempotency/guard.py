@@ -104,6 +104,10 @@ class Once:
         self._claim = Claim(answer)
         return self._claim
 
+    def ended(self) -> None:
+        """The claim was completed in another way: there is nothing left to do at the end of the block."""
+        self._claim = None
+
     def _unused(self) -> None:
         if self._claim is not None:
             raise RuntimeError("this block is already in use: make a new one with once(...)")

@@ -8,7 +8,13 @@ from importlib import import_module as _import_module
 from typing import TYPE_CHECKING as _TYPE_CHECKING
 
 if _TYPE_CHECKING:
+    from everkeel.engines.letters import LetterFilter, Status
+    from everkeel.messaging.consumer.consumer import Consumer
+    from everkeel.messaging.consumer.handlers import Context
+    from everkeel.messaging.dead_letters.letter import DeadLetter, ReplayPlan, ReplayReport
+    from everkeel.messaging.dead_letters.service import DeadLetters
     from everkeel.messaging.event import Event
+    from everkeel.messaging.inbox import Inbox
     from everkeel.messaging.outbox import Outbox
     from everkeel.messaging.relay.relay import Relay
     from everkeel.messaging.transports.functions import FunctionTransport
@@ -18,12 +24,19 @@ if _TYPE_CHECKING:
     from everkeel.messaging.transports.sqlite import SQLiteTransport
 
 __all__ = [
-    "Delivery", "Event", "FunctionTransport", "MemoryTransport", "Message", "Outbox", "Published", "RedisTransport",
-    "Relay", "Result", "SQLiteTransport", "Transport",
+    "Consumer", "Context", "DeadLetter", "DeadLetters", "Delivery", "Event", "FunctionTransport", "Inbox",
+    "LetterFilter", "MemoryTransport", "Message", "Outbox", "Published", "RedisTransport", "Relay", "ReplayPlan",
+    "ReplayReport", "Result", "SQLiteTransport", "Status", "Transport",
 ]  # fmt: skip
 
 _HOMES = {
+    "consumer.consumer": ("Consumer",),
+    "consumer.handlers": ("Context",),
+    "dead_letters": ("LetterFilter", "Status"),
+    "dead_letters.letter": ("DeadLetter", "ReplayPlan", "ReplayReport"),
+    "dead_letters.service": ("DeadLetters",),
     "event": ("Event",),
+    "inbox": ("Inbox",),
     "outbox": ("Outbox",),
     "relay.relay": ("Relay",),
     "transports.functions": ("FunctionTransport",),

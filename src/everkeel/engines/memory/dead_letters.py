@@ -122,7 +122,8 @@ class MemoryDeadLetters:
     async def query(self, wanted: LetterFilter, *, limit: int, cursor: str | None = None) -> LetterPage:
         after = None if cursor is None else place_of(cursor)
         with self._engine.lock:
-            found = [row for row in self._rows.values() if wanted.matches(row)]
+            now = self._engine.clock.time()
+            found = [row for row in self._rows.values() if wanted.matches(row, now)]
             found.sort(key=_place, reverse=True)
             if after is not None:
                 found = [row for row in found if _place(row) < after]
@@ -131,7 +132,8 @@ class MemoryDeadLetters:
 
     async def count(self, wanted: LetterFilter) -> int:
         with self._engine.lock:
-            return sum(wanted.matches(row) for row in self._rows.values())
+            now = self._engine.clock.time()
+            return sum(wanted.matches(row, now) for row in self._rows.values())
 
     async def blocking(
         self, consumer: str, topic: str, key: str, source: str, event_id: str, *, tx: Any = None

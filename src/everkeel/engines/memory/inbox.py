@@ -65,7 +65,8 @@ class TransactionalRecords(MemoryRecords):
             if not core.holds(self._records.get((token.scope, token.key)), token) or token.nonce in self._ending:
                 return False
             self._ending.add(token.nonce)
-        tx.on_commit(lambda: (self._ending.discard(token.nonce), act()))
+        tx.on_commit(lambda: self._ending.discard(token.nonce))
+        tx.on_commit(act)
         tx.on_rollback(lambda: self._ending.discard(token.nonce))
         return True
 

@@ -195,7 +195,8 @@ DELETE FROM everkeel_dead_letter_audit WHERE letter IN (
     def _moved(
         self, id: str, before: Status, after: Status, change: Change, version: int | None = None
     ) -> Operation[bool]:
-        text, values = self._move, {"id": id, "before": before.value, "after": after.value}
+        text = self._move
+        values: dict[str, Any] = {"id": id, "before": before.value, "after": after.value}
         if version is not None:
             text, values = f"{text} AND version = :version", {**values, "version": version}
         if not (yield self._statement(f"{text} RETURNING id", **values)):
@@ -229,7 +230,7 @@ DELETE FROM everkeel_dead_letter_audit WHERE letter IN (
         )
         if any(state == 0 for _, state in leaving):
             return None
-        return max(epoch for epoch, *_ in [*letters, *leaving, (row.epoch,)]) + 1
+        return max(int(epoch) for epoch, *_ in [*letters, *leaving, (row.epoch,)]) + 1
 
     def purge(self, older_than: float, limit: int, change: Change) -> Operation[int]:
         who = {"actor": change.actor, "kind": change.kind, "reason": change.reason}
@@ -285,6 +286,10 @@ DELETE FROM everkeel_dead_letter_audit WHERE letter IN (
             if moment is not None:
                 where.append(f"d.failed_at {compared} {self._dialect.moment.format(f':{name}')}")
                 values[name] = float(moment)
+        if wanted.older_than is not None:
+            text = f"d.failed_at <= {self._dialect.later.format(':ago')}"
+            where.append(text)
+            values |= self._statement(text, ago=-float(wanted.older_than)).values
         return where, values
 
     def blocking(

@@ -1,0 +1,105 @@
+"""Handlers: what they may ask for, checked when they are registered."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from everkeel.errors import ConfigError
+from everkeel.idempotency.records import Token
+from everkeel.messaging.event import Event
+
+MAY_ASK = ("tx", "context")
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """What a handler may want to know about the try it is."""
+
+    consumer: str
+    topic: str
+    attempt: int
+    """From 1; tries that ended in a crash count too."""
+    token: Token
+    """The claim it runs under; `token.fence` is for systems that can refuse the smaller of two."""
+    tx: Any
+
+    @property
+    def key(self) -> str:
+        """The same for every try of this event: pass it on as an idempotency key to what cannot join a transaction."""
+        return f"{self.consumer}:{self.token.key}"
+
+
+class Guarding(Protocol):
+    """A policy, a pipeline or a guard."""
+
+    async def acall(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any: ...
+
+
+@dataclass(slots=True)
+class Handler:
+    """A function for the events of some types."""
+
+    fn: Callable[..., Any]
+    types: tuple[str, ...]
+    wants: tuple[str, ...]
+    awaited: bool
+    policies: Guarding | None
+    paused_until: float = 0.0
+    """One of its policies has said no: others need not try before this moment of the clock."""
+
+    @property
+    def transactional(self) -> bool:
+        """Does it do its work in the transaction?"""
+        return "tx" in self.wants
+
+    def arguments(self, context: Context) -> dict[str, Any]:
+        """What it asked for by name."""
+        given = {"tx": context.tx, "context": context}
+        return {name: given[name] for name in self.wants}
+
+
+def handler_of(fn: Callable[..., Any], types: tuple[str, ...], policies: Guarding | None, owner: str) -> Handler:
+    """A handler of this function; a `ConfigError` that says what it may look like, where it does not."""
+    name = getattr(fn, "__qualname__", repr(fn))
+    if not callable(fn):
+        raise ConfigError(owner, "handler", "must be a function of an event", repr(fn))
+    if not types or not all(isinstance(one, str) and one for one in types):
+        raise ConfigError(owner, f"handler {name}", "needs the types of its events: @consumer.on('OrderCreated')", None)
+    if policies is not None and not hasattr(policies, "acall"):
+        raise ConfigError(owner, f"policies of {name}", "must be a policy, a pipeline or a guard", repr(policies))
+    if inspect.isasyncgenfunction(fn) or inspect.isgeneratorfunction(fn):
+        raise ConfigError(owner, f"handler {name}", "must be a function or a coroutine function, no generator", None)
+    try:
+        parameters = list(inspect.signature(fn).parameters.values())
+    except (TypeError, ValueError) as error:
+        raise ConfigError(owner, f"handler {name}", f"must have a signature that can be read: {error}", None) from None
+    positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    if not parameters or parameters[0].kind not in (*positional, inspect.Parameter.VAR_POSITIONAL):
+        raise ConfigError(owner, f"handler {name}", "must take the event as its first argument", _signature(fn))
+    wants: list[str] = []
+    for parameter in parameters[1:]:
+        if parameter.name in MAY_ASK and parameter.kind is not inspect.Parameter.POSITIONAL_ONLY:
+            wants.append(parameter.name)
+        elif parameter.default is parameter.empty and parameter.kind not in (
+            inspect.Parameter.VAR_POSITIONAL,
+            inspect.Parameter.VAR_KEYWORD,
+        ):
+            allowed = "may ask for tx and context after the event, and nothing else without a default"
+            raise ConfigError(owner, f"handler {name}", allowed, _signature(fn))
+    call = getattr(fn, "__call__", None)  # noqa: B004 - an object whose __call__ is a coroutine function is awaited too
+    awaited = inspect.iscoroutinefunction(fn) or inspect.iscoroutinefunction(call)
+    return Handler(fn, types, tuple(wants), awaited, policies)
+
+
+def _signature(fn: Callable[..., Any]) -> str:
+    return f"{getattr(fn, '__name__', 'handler')}{inspect.signature(fn)}"
+
+
+def undecodable(body: bytes, topic: str, key: str | None) -> Event:
+    """An event that stands for bytes that are none, so that they can be kept as a dead letter."""
+    from hashlib import sha256
+
+    return Event("everkeel.undecodable", body, source=f"/everkeel/{topic}", id=sha256(body).hexdigest(), key=key)

@@ -1,0 +1,312 @@
+"""One delivery from beginning to end: claim, handle, complete; or again later; or dead letters. Never nothing.
+
+The order of what is written is what makes it safe. Completed before acknowledged: a crash between the two brings the
+event again, and the inbox knows it. Buried before acknowledged: a crash brings it again, and it is buried already.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from contextvars import copy_context
+from functools import partial
+from hashlib import sha256
+from inspect import isawaitable
+from typing import TYPE_CHECKING, Any
+
+from everkeel.errors import ClaimLostError, EventError, IdempotencyMismatchError, NotRetryable
+from everkeel.idempotency.records import Duplicate, Fresh, InProgress, Mismatch, Token
+from everkeel.messaging.consumer import reporting
+from everkeel.messaging.consumer.core import Redeliver, after_failure, spent
+from everkeel.messaging.consumer.handlers import Context, Handler, undecodable
+from everkeel.messaging.consumer.tracing import processing
+from everkeel.messaging.event import Event
+from everkeel.messaging.inbox import fingerprint_of, key_of
+from everkeel.messaging.rows import row_of
+from everkeel.messaging.transports.protocol import Delivery
+from everkeel.runtime.crash import crash_point
+
+if TYPE_CHECKING:
+    from everkeel.messaging.consumer.consumer import Consumer
+
+_LOOK_AGAIN = 5.0
+"""How long at most until a duplicate of what is in progress elsewhere looks whether it is done."""
+
+
+class Again(Exception):  # noqa: N818 - never leaves the package
+    """The delivery must be handled again after a while; `delay` says when."""
+
+    def __init__(self, delay: float) -> None:
+        super().__init__(delay)
+        self.delay = delay
+
+
+class Held:
+    """A delivery in our hands, and the claim under which it is handled, once there is one."""
+
+    __slots__ = ("delivery", "token")
+
+    def __init__(self, delivery: Delivery) -> None:
+        self.delivery = delivery
+        self.token: Token | None = None
+
+
+class Handling:
+    """How a consumer handles one delivery."""
+
+    def __init__(self, consumer: Consumer) -> None:
+        self._consumer = consumer
+        self._threads: ThreadPoolExecutor | None = None
+
+    def close(self) -> None:
+        """Let the threads of handlers that block go; one that is still at work is not waited for."""
+        threads, self._threads = self._threads, None
+        if threads is not None:
+            threads.shutdown(wait=False)
+
+    async def handle(self, held: Held) -> None:
+        """Handle it and acknowledge it; `Again` where it must be handled once more later."""
+        consumer, delivery = self._consumer, held.delivery
+        try:
+            event = delivery.event
+        except EventError as error:
+            event = undecodable(delivery.body, delivery.topic, delivery.key)
+            await self._bury(held, event, "poison", error, delivery.attempt)
+            return
+        handler = consumer.handler_for(event.type)
+        if handler is None or event.attributes.get("replayfor", consumer.name) != consumer.name:
+            consumer.counts["ignored"] += 1
+            await delivery.ack()  # not for us: an event of another type, or a replay for another consumer
+            return
+        rest = handler.paused_until - consumer.clock.monotonic()
+        if rest > 0:
+            raise Again(rest)
+        if await self._parked(held, event):
+            return
+        await self._claimed(held, event, handler)
+
+    # ------------------------------------------------------------------ may it run?
+
+    async def _parked(self, held: Held, event: Event) -> bool:
+        consumer = self._consumer
+        if not consumer.park_followers or event.key is None or consumer.dead_letters is None:
+            return False
+        topic = held.delivery.topic
+        front = await consumer.dead_letters.store.blocking(consumer.name, topic, event.key, event.source, event.id)
+        if front is None:
+            return False
+        await self._bury(held, event, "parked", None, 0, behind=front.id)
+        return True
+
+    async def _claimed(self, held: Held, event: Event, handler: Handler) -> None:
+        consumer = self._consumer
+        inbox, key = consumer.inbox, key_of(event)
+        answer = await inbox.store.begin(
+            inbox.scope,
+            key,
+            fingerprint=fingerprint_of(event),
+            lease=inbox.lease,
+            retain=inbox.retain,
+            epoch=event.replay_epoch,
+        )
+        crash_point("consumer.after_claim")
+        match answer:
+            case Duplicate():
+                consumer.counts["duplicates"] += 1
+                reporting.duplicate(consumer, event)
+                if event.replay_epoch and consumer.dead_letters is not None:
+                    await consumer.dead_letters.settle(event, consumer=consumer.name, topic=held.delivery.topic)
+                await held.delivery.ack()
+            case InProgress(retry_after):
+                consumer.counts["in_progress"] += 1
+                raise Again(min(retry_after, _LOOK_AGAIN))
+            case Mismatch():
+                # It has the identity of another event, whose letter there may be: it is kept under one of its own.
+                own = Event._made(
+                    f"{event.id}~{sha256(fingerprint_of(event)).hexdigest()[:12]}",
+                    event.source, event.type, event.attributes, event.body,
+                )  # fmt: skip
+                await self._bury(held, own, "mismatch", IdempotencyMismatchError(inbox.scope, key), 0)
+            case Fresh(token, attempt):
+                held.token = token
+                await self._run(held, event, handler, token, attempt)
+
+    # ------------------------------------------------------------------ run it
+
+    async def _run(self, held: Held, event: Event, handler: Handler, token: Token, attempt: int) -> None:
+        consumer, topic = self._consumer, held.delivery.topic
+        if spent(attempt, consumer.rules):
+            died = RuntimeError(f"its handler did not live to tell: {attempt - 1} attempts were begun and none ended")
+            await self._bury(held, event, "attempts", died, attempt - 1)
+            return
+        try:
+            system = getattr(consumer.transport, "name", "everkeel")
+            with processing(event, consumer=consumer.name, topic=topic, system=system, attempt=attempt):
+                await self._attempts(held, event, handler, token, attempt)
+        except ClaimLostError as error:
+            if error.args != (token.scope, token.key):
+                await self._failed(held, event, handler, error, attempt)
+                return
+            held.token = None
+            consumer.counts["lost"] += 1
+            reporting.lost(consumer, event)
+            raise Again(_LOOK_AGAIN) from None  # whoever has it now may finish it, or not
+        except Exception as error:
+            await self._failed(held, event, handler, error, attempt)
+            return
+        held.token = None
+        consumer.counts["handled"] += 1
+        crash_point("consumer.before_ack")
+        await held.delivery.ack()
+        crash_point("consumer.after_ack")
+
+    async def _attempts(self, held: Held, event: Event, handler: Handler, token: Token, attempt: int) -> None:
+        """The handler within its policies. In a transaction, each attempt of a retry has one of its own."""
+        consumer, topic = self._consumer, held.delivery.topic
+        policies = handler.policies or consumer.policies
+        once = self._in_transaction if handler.transactional else self._call
+        arguments = (event, handler, Context(consumer.name, topic, attempt, token, None))
+        if policies is None:
+            await once(*arguments)
+        else:
+            await policies.acall(once, *arguments)
+        if handler.transactional:
+            return
+        crash_point("consumer.after_effect")
+        if not await consumer.inbox.store.complete(token):
+            raise ClaimLostError(token.scope, token.key)
+        crash_point("consumer.after_complete")
+        await self._settled(event, topic, None)
+
+    async def _in_transaction(self, event: Event, handler: Handler, context: Context) -> None:
+        consumer, token = self._consumer, context.token
+        engine = consumer.engine
+        assert engine is not None  # checked when the handler was registered
+        try:
+            async with engine.transaction() as tx:
+                within = Context(context.consumer, context.topic, context.attempt, token, tx)
+                await self._call(event, handler, within)
+                await consumer.inbox.complete_in(tx, token)
+                await self._settled(event, context.topic, tx)
+        except ClaimLostError:
+            # An attempt before this one may have been committed without our hearing of it.
+            if not await consumer.inbox.committed(token):
+                raise
+        crash_point("consumer.after_commit")
+
+    async def _settled(self, event: Event, topic: str, tx: Any) -> None:
+        letters = self._consumer.dead_letters
+        if letters is not None and event.replay_epoch:
+            await letters.settle(event, consumer=self._consumer.name, topic=topic, tx=tx)
+
+    async def _call(self, event: Event, handler: Handler, context: Context) -> Any:
+        arguments = handler.arguments(context)
+        if handler.awaited:
+            return await handler.fn(event, **arguments)
+        if self._threads is None:
+            self._threads = ThreadPoolExecutor(self._consumer.concurrency, f"everkeel-{self._consumer.name}")
+        call = partial(copy_context().run, handler.fn, event, **arguments)
+        return await asyncio.get_running_loop().run_in_executor(self._threads, call)
+
+    # ------------------------------------------------------------------ it failed
+
+    async def _failed(self, held: Held, event: Event, handler: Handler, error: Exception, attempt: int) -> None:
+        consumer = self._consumer
+        age = 0.0 if event.time is None else consumer.clock.time() - event.time.timestamp()
+        ending = after_failure(error, attempt, age, consumer.clock.random(), consumer.rules)
+        if isinstance(ending, Redeliver):
+            consumer.counts["redelivered"] += 1
+            if ending.pause:
+                handler.paused_until = max(handler.paused_until, consumer.clock.monotonic() + ending.delay)
+                reporting.paused(consumer, handler, error, ending.delay)
+            else:
+                reporting.redelivered(consumer, event, error, attempt, ending.delay)
+            await self.release(held, refund=not ending.charged)
+            raise Again(ending.delay)
+        rejected = isinstance(error, NotRetryable) and consumer.on_rejected is not None
+        if rejected and await self._rejected(held, event, error):
+            return
+        await self._bury(held, event, ending.reason, error, attempt)
+
+    async def _rejected(self, held: Held, event: Event, error: Exception) -> bool:
+        """Tell whoever compensates; True: they have dealt with it, and it is handled."""
+        consumer, token = self._consumer, held.token
+        assert consumer.on_rejected is not None
+        try:
+            told = consumer.on_rejected(event, error)
+            dealt = bool(await told if isawaitable(told) else told)
+        except Exception as trouble:
+            reporting.trouble(consumer, "on_rejected raised; the event goes to the dead letters", trouble)
+            return False
+        if not dealt or token is None:
+            return False
+        consumer.counts["rejected"] += 1
+        await consumer.inbox.store.complete(token)  # or a redelivery would have it rejected, and undone, once more
+        await self._settled(event, held.delivery.topic, None)
+        held.token = None
+        await held.delivery.ack()
+        return True
+
+    async def release(self, held: Held, *, refund: bool) -> None:
+        """Let go of the claim. If that fails, the lease does it later."""
+        token, held.token = held.token, None
+        if token is None:
+            return
+        try:
+            await self._consumer.inbox.store.fail(token, refund=refund)
+        except Exception as trouble:
+            reporting.trouble(self._consumer, "could not release a claim; its lease will", trouble)
+
+    async def _bury(
+        self,
+        held: Held,
+        event: Event,
+        reason: str,
+        error: BaseException | None,
+        attempts: int,
+        *,
+        behind: str | None = None,
+    ) -> None:
+        consumer, delivery = self._consumer, held.delivery
+        if consumer.dead_letters is None:
+            reporting.no_dead_letters(consumer, event, reason, error)
+            await self.release(held, refund=False)
+            raise Again(consumer.rules.backoff.delay(max(attempts, 1)))
+        try:
+            async with self._letter_transaction() as tx:
+                letter = await consumer.dead_letters.bury(
+                    event, consumer=consumer.name, topic=delivery.topic, reason=reason, error=error,
+                    attempts=attempts, behind=behind, tx=tx,
+                )  # fmt: skip
+                if consumer.dead_letter_topic is not None and behind is None:
+                    copy = event.changed(deadletterid=letter.id, deadletterreason=reason, deadletterfor=consumer.name)
+                    await consumer.dead_letters.engine.outbox.append([row_of(copy, consumer.dead_letter_topic)], tx=tx)
+                if held.token is not None and consumer.inbox.engine is consumer.dead_letters.engine:
+                    await consumer.inbox.store.fail(held.token, tx=tx)
+                    held.token = None
+                crash_point("bury.before_commit")
+        except Exception as trouble:
+            # Never logged and dropped: it stays with the broker, and the next try may find the store well again.
+            reporting.not_buried(consumer, event, reason, error, trouble)
+            consumer.counts["not_buried"] += 1
+            await self.release(held, refund=True)
+            raise Again(consumer.rules.backoff.delay(max(attempts, 1))) from trouble
+        crash_point("bury.after_commit")
+        await self.release(held, refund=False)
+        consumer.counts["parked" if behind else "dead_lettered"] += 1
+        reporting.buried(consumer, event, letter.id, reason, error, attempts)
+        if consumer.dead_letter_topic is not None:
+            consumer.dead_letters.engine.wakeup.notify("outbox")
+        await delivery.ack()
+
+    @asynccontextmanager
+    async def _letter_transaction(self) -> AsyncIterator[Any]:
+        letters = self._consumer.dead_letters
+        assert letters is not None
+        if not letters.engine.capabilities.transactional:
+            yield None
+            return
+        async with letters.engine.transaction() as tx:
+            yield tx

@@ -1,0 +1,178 @@
+"""From a subscription to handlers: bounded, in order per key, kept alive while it takes long, and ended in time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from typing import TYPE_CHECKING
+
+from everkeel.messaging.consumer import reporting
+from everkeel.messaging.consumer.handling import Again, Handling, Held
+from everkeel.messaging.transports.protocol import Delivery, Subscription
+
+if TYPE_CHECKING:
+    from everkeel.messaging.consumer.consumer import Consumer
+
+
+class Lanes:
+    """One at a time per key, in the order they came, for transports that do not see to it themselves."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[tuple[str, str], deque[asyncio.Future[None]]] = {}
+
+    async def enter(self, lane: tuple[str, str]) -> None:
+        """Wait until it is this one's turn."""
+        queue = self._waiting.get(lane)
+        if queue is None:
+            self._waiting[lane] = deque()
+            return
+        turn = asyncio.get_running_loop().create_future()
+        queue.append(turn)
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if turn.done() and not turn.cancelled():
+                self.leave(lane)  # it was our turn in the very moment we were cancelled
+            elif turn in queue:
+                queue.remove(turn)
+            raise
+
+    def leave(self, lane: tuple[str, str]) -> None:
+        """Let the next one go."""
+        queue = self._waiting[lane]
+        while queue:
+            turn = queue.popleft()
+            if not turn.done():
+                turn.set_result(None)
+                return
+        del self._waiting[lane]
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+
+class Intake:
+    """Takes deliveries and sees each of them through."""
+
+    def __init__(self, consumer: Consumer) -> None:
+        self._consumer = consumer
+        self.handling = Handling(consumer)
+        self.lanes = Lanes()
+        self.running: set[asyncio.Task[None]] = set()
+        self._places = asyncio.Semaphore(consumer.concurrency)
+        self._pulling: asyncio.Task[None] | None = None
+
+    # ------------------------------------------------------------------ all of them
+
+    async def pull(self) -> None:
+        """Take deliveries until cancelled. A transport that fails is asked again, with growing delays."""
+        consumer, failures = self._consumer, 0
+        while True:
+            try:
+                async with consumer.subscribe() as subscription:
+                    await self._take_all(subscription)
+                    failures = 0
+            except Exception as error:
+                failures += 1
+                delay = min(30.0, 0.5 * 2 ** min(failures, 10))
+                reporting.trouble(consumer, f"the transport failed; asking again in {delay:g} s", error)
+                await consumer.clock.asleep(delay)
+
+    async def _take_all(self, subscription: Subscription) -> None:
+        while True:
+            await self._until_somebody_may()
+            try:
+                delivery = await subscription.__anext__()
+            except StopAsyncIteration:
+                await self._consumer.clock.asleep(1.0)
+                return
+            task = asyncio.create_task(self.process(delivery), name=f"{self._consumer.name}: {delivery!r}")
+            self.running.add(task)
+            task.add_done_callback(self.running.discard)
+
+    async def _until_somebody_may(self) -> None:
+        """While every handler is paused, take nothing: what is not taken waits with the broker."""
+        consumer = self._consumer
+        while True:
+            handlers = consumer.handlers()
+            rest = min((one.paused_until for one in handlers), default=0.0) - consumer.clock.monotonic()
+            if rest <= 0:
+                return
+            await consumer.clock.asleep(rest)
+
+    # ------------------------------------------------------------------ one of them
+
+    async def process(self, delivery: Delivery) -> None:
+        """See one delivery through, keeping it ours meanwhile. Where all fails, it comes again when its lease ends."""
+        consumer, held = self._consumer, Held(delivery)
+        ordered = getattr(consumer.transport, "ordered", False)
+        lane = None if ordered or delivery.key is None else (delivery.topic, delivery.key)
+        beat = asyncio.create_task(self._beats(held), name=f"{consumer.name}: heartbeat")
+        try:
+            if lane is not None:
+                await self.lanes.enter(lane)
+            try:
+                await self._until_done(held, hold=lane is not None)
+            finally:
+                if lane is not None:
+                    self.lanes.leave(lane)
+        except asyncio.CancelledError:
+            await asyncio.shield(self._give_back(held))
+            raise
+        except Exception as error:
+            reporting.trouble(consumer, f"could not handle {delivery!r}; it comes again", error)
+            await self._give_back(held, consumer.rules.backoff.delay(max(delivery.attempt, 1)))
+        finally:
+            beat.cancel()
+
+    async def _until_done(self, held: Held, *, hold: bool) -> None:
+        while True:
+            try:
+                async with self._places:
+                    await self.handling.handle(held)
+                return
+            except Again as again:
+                if not hold:
+                    await held.delivery.nack(again.delay)  # the transport lets nothing of its key overtake it
+                    return
+                await self._consumer.clock.asleep(again.delay)  # here others of its key wait behind it
+
+    async def _beats(self, held: Held) -> None:
+        consumer = self._consumer
+        inbox = consumer.inbox
+        while True:
+            await consumer.clock.asleep(min(consumer.lease, inbox.lease) / 3)
+            try:
+                if held.token is not None:
+                    await inbox.store.extend(held.token, inbox.lease)
+                await held.delivery.extend(consumer.lease)
+            except Exception as error:  # the next beat may work
+                reporting.trouble(consumer, f"could not extend {held.delivery!r}", error)
+
+    async def _give_back(self, held: Held, delay: float = 0.0) -> None:
+        await self.handling.release(held, refund=True)
+        try:
+            await held.delivery.nack(delay)
+        except Exception as error:
+            reporting.trouble(self._consumer, f"could not give {held.delivery!r} back; its lease will", error)
+
+    # ------------------------------------------------------------------ the end
+
+    async def drain(self, grace: float) -> None:
+        """Let those under way end, for so many seconds; what has not ended by then is cancelled and given back."""
+        if not self.running:
+            return
+        loop = asyncio.get_running_loop()
+        over = self._consumer.clock.future(loop)
+        timer = self._consumer.clock.later(loop, grace, lambda: None if over.done() else over.set_result(None))
+        all_done = asyncio.ensure_future(asyncio.wait(set(self.running)))
+        try:
+            await asyncio.wait({over, all_done}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            timer.cancel()
+            all_done.cancel()
+            left = set(self.running)
+            for task in left:
+                task.cancel()
+            if left:
+                await asyncio.wait(left)

@@ -1,0 +1,138 @@
+"""Writing dead letters and sending them on their way again: what consumers and operators share."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from everkeel.engines.letters import Change, DeadLetterStore, NewLetter, Status
+from everkeel.engines.protocols import Engine
+from everkeel.engines.rows import DeadLetterRow, ErrorInfo, OutboxRow
+from everkeel.messaging.dead_letters.failure import Redactor, summary
+from everkeel.messaging.dead_letters.letter import DeadLetter
+from everkeel.messaging.event import Event
+from everkeel.messaging.rows import attributes_of, payload_of
+from everkeel.runtime.crash import crash_point
+
+OUTBOX = "outbox"
+"""The consumer of letters that never left: the relay buried them."""
+WAKEUP = "outbox"
+"""The signal that relays wait for."""
+_FOLLOWERS_AT_ONCE = 100
+
+
+class Changed(Exception):  # noqa: N818 - never leaves the package: it rolls a transaction back
+    """A letter is not what it was thought to be."""
+
+
+class Keeping:
+    """Dead letters as they are written, settled, and sent again."""
+
+    engine: Engine
+    store: DeadLetterStore
+    redactor: Redactor
+
+    def _seen(self, row: DeadLetterRow) -> DeadLetter:
+        return DeadLetter(row, self.redactor)
+
+    async def bury(
+        self,
+        event: Event,
+        *,
+        consumer: str,
+        topic: str,
+        reason: str,
+        error: BaseException | None = None,
+        attempts: int = 0,
+        behind: str | None = None,
+        tx: Any = None,
+    ) -> DeadLetter:
+        """Keep an event that a consumer gives up on; with `behind`, one that must wait for that letter.
+
+        Writing the same failure twice changes nothing.
+        """
+        payload, encoding = payload_of(event)
+        info = ErrorInfo.of(error)
+        letter = NewLetter(
+            consumer=consumer,
+            topic=topic,
+            key=event.key,
+            source=event.source,
+            event_id=event.id,
+            event_type=event.type,
+            epoch=event.replay_epoch,
+            attributes=attributes_of(event),
+            payload=payload,
+            encoding=encoding,
+            reason=reason,
+            error_type=info.type,
+            error=self.redactor.text(info.text, event),
+            traceback="" if error is None else self.redactor.text(summary(error), event),
+            attempts=attempts,
+            status=Status.PENDING if behind is None else Status.PARKED,
+            saga_id=event.saga_id,
+            correlation_id=event.correlation_id,
+            behind=behind,
+            change=Change(actor=consumer, reason=reason),
+        )
+        return self._seen(await self.store.put(letter, tx=tx))
+
+    async def settle(self, event: Event, *, consumer: str, topic: str, tx: Any = None) -> None:
+        """The event was handled: its letters are resolved, and those parked behind it may follow."""
+        if await self.store.settle(consumer, event.source, event.id, topic, tx=tx) and event.key is not None:
+            await self._in(tx, lambda tx: self._release(consumer, topic, str(event.key), tx))
+
+    async def release_followers(self, consumer: str, limit: int = 100) -> int:
+        """Let parked events go that have nothing left to wait for; answers how many. Consumers do it by themselves."""
+        released = 0
+        for topic, key in await self.store.parked_keys(consumer, limit):
+            async with self.engine.transaction() as tx:
+                released += await self._release(consumer, topic, key, tx)
+        if released:
+            self.engine.wakeup.notify(WAKEUP)
+        return released
+
+    async def _in(self, tx: Any, act: Callable[[Any], Awaitable[object]]) -> None:
+        if tx is not None:
+            await act(tx)
+            return
+        async with self.engine.transaction() as own:
+            await act(own)
+        self.engine.wakeup.notify(WAKEUP)
+
+    async def _release(self, consumer: str, topic: str, key: str, tx: Any) -> int:
+        rows = await self.store.parked(consumer, topic, key, limit=_FOLLOWERS_AT_ONCE, tx=tx)
+        released = 0
+        for row in rows:  # one by one: their order in the outbox is the order in which they came
+            change = Change(actor=consumer, reason="what it waited for is done")
+            if not await self._send(row, change, None, tx):
+                break  # it is in the outbox for somebody else; the next look at parked keys finds it
+            released += 1
+        return released
+
+    # ------------------------------------------------------------------ sending them again
+
+    async def _send(self, row: DeadLetterRow, change: Change, edited: str | None, tx: Any) -> int:
+        """Move a letter to `REPLAYED` and its event into the outbox; answers the epoch, 0 where the outbox must be
+        waited for. `Changed`: somebody else was faster, and the transaction must not be committed."""
+        epoch = await self.store.next_epoch(row, tx=tx)
+        if epoch is None:
+            return 0
+        before = Status(row.status)
+        moved = await self.store.transition(row.id, before, Status.REPLAYED, change, version=row.version, tx=tx)
+        if moved is None:
+            raise Changed
+        attributes: dict[str, Any] = json.loads(row.attributes)
+        attributes["replayepoch"] = epoch
+        if row.consumer != OUTBOX:
+            attributes["replayfor"] = row.consumer
+        payload, encoding = (row.payload, row.encoding) if edited is None else (edited, None)
+        if edited is not None:
+            attributes["datacontenttype"] = "application/json"
+        text = json.dumps(attributes, ensure_ascii=False, separators=(",", ":"))
+        crash_point("replay.before_append")
+        again = OutboxRow(row.event_id, row.source, row.event_type, row.topic, row.key, text, payload, encoding, epoch)
+        await self.engine.outbox.append([again], tx=tx)
+        crash_point("replay.before_commit")
+        return epoch

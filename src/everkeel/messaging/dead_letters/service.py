@@ -1,0 +1,306 @@
+"""What operators, the control plane and the command line do with dead letters.
+
+Every change is a compare-and-set with a line in the audit trail, and a replay is a change of status and a row of the
+outbox in one transaction: two operators cannot both replay a letter, and a crash leaves it replayed or not, nothing
+in between.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
+from typing import Any
+
+from everkeel.engines.letters import (
+    ActorKind,
+    AuditRow,
+    Change,
+    DeadLetterStore,
+    LetterFilter,
+    Status,
+    may_become,
+)
+from everkeel.engines.protocols import Engine
+from everkeel.engines.rows import DeadLetterRow
+from everkeel.errors import (
+    ConfigError,
+    DeadLetterConflictError,
+    DeadLetterNotFoundError,
+    DeadLetterStateError,
+    ReplayLimitError,
+)
+from everkeel.messaging.data import to_json
+from everkeel.messaging.dead_letters.failure import Redactor
+from everkeel.messaging.dead_letters.keeping import OUTBOX, WAKEUP, Changed, Keeping
+from everkeel.messaging.dead_letters.letter import DeadLetter, Page, ReplayPlan, ReplayReport
+from everkeel.runtime import events as hub
+from everkeel.runtime.crash import crash_point
+from everkeel.runtime.settings import Duration, Seconds
+
+KEPT = 7 * 86_400.0
+_PAUSES = (0.05, 0.2, 1.0)  # while the same event is in the outbox for another consumer
+
+
+class DeadLetters(Keeping):
+    """The dead letters of an engine: look at them, replay or discard them.
+
+    Args:
+        engine: Where they are kept; replays go through its outbox.
+        retain: How long a letter is kept: 7 days. One that nobody dealt with by then is discarded, with a line in the
+            audit trail; what is finished is deleted so long after its last change.
+        max_replays: How often an event may be replayed for one consumer: 3.
+        redact: Names of fields in events' data whose values nobody is shown, in data and in errors alike.
+        redact_text: A function that makes error texts harmless before they are stored.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        *,
+        retain: Seconds = KEPT,
+        max_replays: int = 3,
+        redact: Collection[str] = (),
+        redact_text: Callable[[str], str] | None = None,
+    ) -> None:
+        try:
+            self.retain = Duration().check(retain)
+        except ValueError as error:
+            raise ConfigError("dead letters", "retain", str(error), repr(retain)) from None
+        if isinstance(max_replays, bool) or not isinstance(max_replays, int) or max_replays < 0:
+            raise ConfigError("dead letters", "max_replays", "must be a whole number of at least 0", repr(max_replays))
+        store = getattr(engine, "dead_letters", None)
+        if store is None:
+            raise ConfigError("dead letters", "engine", "must be an engine that keeps dead letters", repr(engine))
+        self.engine, self.max_replays = engine, max_replays
+        self.store: DeadLetterStore = store
+        self.redactor = Redactor(redact, redact_text)
+
+    # ------------------------------------------------------------------ looking
+
+    async def list(self, wanted: LetterFilter | None = None, *, limit: int = 50, cursor: str | None = None) -> Page:
+        """A page of letters, the newest failure first; `cursor` is the `next` of the page before."""
+        if isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit <= 1000:
+            raise ConfigError("dead letters", "limit", "must be a whole number from 1 to 1000", repr(limit))
+        page = await self.store.query(wanted or LetterFilter(), limit=limit, cursor=cursor)
+        return Page([self._seen(row) for row in page.letters], page.next)
+
+    async def count(self, wanted: LetterFilter | None = None) -> int:
+        """How many letters there are."""
+        return await self.store.count(wanted or LetterFilter())
+
+    async def get(self, id: str) -> DeadLetter:
+        """One letter; a `DeadLetterNotFoundError` where there is none."""
+        row = await self.store.get(id)
+        if row is None:
+            raise DeadLetterNotFoundError(id)
+        return self._seen(row)
+
+    async def audit(self, id: str) -> Sequence[AuditRow]:
+        """Who did what to a letter, and why; also after it was deleted."""
+        return await self.store.audit(id)
+
+    # ------------------------------------------------------------------ replaying
+
+    async def replay(
+        self,
+        id: str,
+        *,
+        actor: str,
+        reason: str = "",
+        kind: ActorKind = "human",
+        data: Any = None,
+        force: bool = False,
+        version: int | None = None,
+    ) -> DeadLetter:
+        """Send a letter's event again, to the consumer that gave up on it.
+
+        The event keeps its identity and gets a higher epoch: the consumer's inbox lets it through if it was not
+        handled, and refuses it if it was.
+
+        Args:
+            actor: Who wants it.
+            reason: Why.
+            kind: Is that a human, an agent or a program?
+            data: Other data in place of the event's, for events that can only be handled when they are corrected.
+            force: Replay also what was replayed as often as is allowed, or what is parked behind another letter.
+            version: Do it only if the letter has not changed since it had this version.
+        """
+        letter = await self.get(id)
+        row, before = letter.row, letter.status
+        allowed = (Status.PENDING, Status.PARKED) if force else (Status.PENDING,)
+        if before not in allowed:
+            raise DeadLetterStateError(id, before.value, Status.REPLAYED.value)
+        if letter.replays >= self.max_replays and not force:
+            raise ReplayLimitError(id, letter.replays, self.max_replays)
+        change = Change(actor=_named("actor", actor), kind=kind, reason=reason)
+        edited = None if data is None else to_json(data).decode()
+        expected = row if version is None else replace(row, version=version)
+        for pause in (*_PAUSES, None):
+            try:
+                async with self.engine.transaction() as tx:
+                    sent = await self._send(expected, change, edited, tx)
+            except Changed:
+                raise await self._conflict(row, before) from None
+            if sent:
+                break
+            if pause is None:
+                raise DeadLetterConflictError(id, before.value, "on its way for another consumer")
+            await self.engine.clock.asleep(pause)
+        crash_point("replay.after_commit")
+        self.engine.wakeup.notify(WAKEUP)
+        again = await self.get(id)
+        if hub.everywhere:
+            from everkeel.events import Replayed
+
+            hub.tell(
+                Replayed(
+                    policy=row.consumer, policy_type="dead_letters", letter=id, event_id=row.event_id,
+                    event_type=row.event_type, actor=actor, epoch=sent, edited=edited is not None,
+                ),
+                (),
+            )  # fmt: skip
+        return again
+
+    async def _conflict(self, row: DeadLetterRow, before: Status) -> Exception:
+        now = await self.store.get(row.id)
+        if now is None:
+            return DeadLetterNotFoundError(row.id)
+        found = now.status if now.status != before.value else f"{now.status} in version {now.version}"
+        return DeadLetterConflictError(row.id, before.value, found)
+
+    async def plan_replay(self, wanted: LetterFilter | None = None, *, limit: int = 1000) -> ReplayPlan:
+        """What a replay of all pending letters that fit would do: a dry run. `apply` does exactly this, later ones not
+        included."""
+        pending = replace(wanted or LetterFilter(), status=(Status.PENDING,))
+        letters: list[DeadLetter] = []
+        cursor: str | None = None
+        while len(letters) < limit:
+            page = await self.list(pending, limit=min(500, limit - len(letters)), cursor=cursor)
+            letters += page.letters
+            if (cursor := page.next) is None:
+                break
+        more = max(0, await self.count(pending) - len(letters))
+        letters.reverse()
+        fitting = [letter for letter in letters if letter.replays < self.max_replays]
+        return ReplayPlan(
+            letters=fitting,
+            over_limit=[letter for letter in letters if letter.replays >= self.max_replays],
+            more=more,
+            by_consumer=Counter(letter.consumer for letter in fitting),
+            by_type=Counter(letter.row.event_type for letter in fitting),
+            by_error=Counter(letter.row.error_type for letter in fitting),
+        )
+
+    async def apply(
+        self,
+        plan: ReplayPlan,
+        *,
+        actor: str,
+        reason: str = "",
+        kind: ActorKind = "human",
+        rate: float = 10.0,
+        stop_after: int = 3,
+    ) -> ReplayReport:
+        """Replay what a plan says, `rate` letters a second, so that a service that has just recovered is not knocked
+        over again; stop once `stop_after` of them have failed again."""
+        if isinstance(rate, bool) or not isinstance(rate, int | float) or not rate > 0:
+            raise ConfigError("dead letters", "rate", "must be a number above 0 (letters a second)", repr(rate))
+        replayed: list[str] = []
+        changed: list[str] = []
+        back: list[str] = []
+        open_: deque[str] = deque()
+        todo = deque(plan.letters)
+        while todo and len(back) < stop_after:
+            letter = todo.popleft()
+            try:
+                await self.replay(letter.id, actor=actor, reason=reason, kind=kind, version=letter.version)
+            except (DeadLetterConflictError, DeadLetterStateError, DeadLetterNotFoundError):
+                changed.append(letter.id)
+                continue
+            replayed.append(letter.id)
+            open_.append(letter.id)
+            if todo:
+                await self.engine.clock.asleep(1 / rate)
+                back += await self._came_back(open_)
+        return ReplayReport(replayed, changed, back, [letter.id for letter in todo])
+
+    async def _came_back(self, open_: deque[str]) -> Sequence[str]:
+        back = []
+        for _ in range(min(len(open_), 20)):
+            id = open_.popleft()
+            row = await self.store.get(id)
+            if row is not None and row.status == Status.SUPERSEDED:
+                back.append(id)
+            elif row is not None and row.status == Status.REPLAYED:
+                open_.append(id)
+        return back
+
+    async def reopen(self, id: str, *, actor: str, reason: str, kind: ActorKind = "human") -> DeadLetter:
+        """Let a letter wait again whose replay got lost on its way. If it did not, the inbox sees to it that nothing
+        happens twice."""
+        change = Change(actor=_named("actor", actor), kind=kind, reason=_named("reason", reason))
+        return await self._moved(id, Status.PENDING, change)
+
+    # ------------------------------------------------------------------ ending
+
+    async def discard(
+        self, id: str, *, actor: str, reason: str, kind: ActorKind = "human", version: int | None = None
+    ) -> DeadLetter:
+        """Give up on an event for good, with a reason; those parked behind it follow."""
+        change = Change(actor=_named("actor", actor), kind=kind, reason=_named("reason", reason))
+        return await self._moved(id, Status.DISCARDED, change, version)
+
+    async def _moved(self, id: str, after: Status, change: Change, version: int | None = None) -> DeadLetter:
+        row = (await self.get(id)).row
+        before = Status(row.status)
+        if not may_become(before, after):
+            raise DeadLetterStateError(id, before.value, after.value)
+        at = row.version if version is None else version
+        try:
+            async with self.engine.transaction() as tx:
+                moved = await self.store.transition(id, before, after, change, version=at, tx=tx)
+                if moved is None:
+                    raise Changed  # and look why outside: in here we would need a second connection
+                if after is Status.DISCARDED and row.consumer == OUTBOX:
+                    await self.engine.outbox.discard(row.source, row.event_id, row.topic, tx=tx)
+                elif after is Status.DISCARDED and row.key is not None:
+                    await self._release(row.consumer, row.topic, row.key, tx)
+                crash_point("discard.before_commit")
+        except Changed:
+            raise await self._conflict(row, before) from None
+        self.engine.wakeup.notify(WAKEUP)
+        if after is Status.DISCARDED and hub.everywhere:
+            from everkeel.events import Discarded
+
+            hub.tell(
+                Discarded(
+                    policy=row.consumer, policy_type="dead_letters", letter=id, event_id=row.event_id,
+                    event_type=row.event_type, actor=change.actor, reason=change.reason,
+                ),
+                (),
+            )  # fmt: skip
+        return self._seen(moved)
+
+    async def purge(self, older_than: Seconds | None = None, *, limit: int = 1000, actor: str = "everkeel") -> int:
+        """Delete what is finished for longer than `older_than` (`retain`), and discard what nobody dealt with so long.
+
+        Nothing that still waits is deleted without having been discarded first, which the audit trail tells. Answers
+        how many letters were deleted.
+        """
+        age = self.retain if older_than is None else Duration(zero=True).check(older_than)
+        waiting = LetterFilter(status=(Status.PENDING, Status.PARKED), older_than=age)
+        page = await self.store.query(waiting, limit=min(limit, 1000))
+        for row in page.letters:
+            change = Change(actor=actor, reason=f"nobody dealt with it for {age:g} s")
+            try:
+                await self._moved(row.id, Status.DISCARDED, change, row.version)
+            except (DeadLetterConflictError, DeadLetterStateError, DeadLetterNotFoundError):
+                continue  # somebody did, just now
+        return await self.store.purge(age, limit, Change(actor=actor, reason="retention"))
+
+
+def _named(parameter: str, value: str) -> str:
+    if not isinstance(value, str) or not value.strip():
+        raise ConfigError("dead letters", parameter, "must say so in words (it goes into the audit trail)", repr(value))
+    return value
