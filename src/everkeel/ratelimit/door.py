@@ -60,31 +60,34 @@ class Door:
 
     # ------------------------------------------------------------------ getting in
 
-    def slip_in(self, key: Hashable, cost: int) -> bool:
-        """Through the gate, as a woven function would. False: not that way."""
+    def slip_in(self, key: Hashable, cost: int) -> tuple[int, int] | None:
+        """Through the gate, as a woven function would. Answers how the key then stands: whole permits left, and
+        nanoseconds until all of them are there again. None: not that way."""
         gate = self.fine if self.gate is CLOSED else self.gate
         try:
             held = gate.hand.pop()
         except IndexError:
-            return False
-        passed, keyed = False, self.policy.key_of is not None
+            return None
+        level, room, keyed = None, gate.slack + gate.price, self.policy.key_of is not None
         try:
             now, price = self._now() * gate.scale, cost * gate.interval
             full_at = held.get(key) if keyed else held
             if full_at is not None:
-                begins = now if full_at < now else full_at
-                passed = begins - now <= gate.slack + gate.price - price
-                if passed and keyed:
-                    held[key] = begins + price
-                elif passed:
-                    held = begins + price
+                after = (now if full_at < now else full_at) + price
+                if after - now <= room:
+                    level = after - now
+                    if keyed:
+                        held[key] = after
+                    else:
+                        held = after
         except TypeError:  # a key that cannot be one: the slow way says so
             pass
         finally:
             gate.hand.append(held)
-        if passed:
-            next(self.ok)
-        return passed
+        if level is None:
+            return None
+        next(self.ok)
+        return (room - level) // gate.interval, -(-level // gate.scale)
 
     def enter(self, key: Hashable, limit: Any, cost: int) -> None:
         """Take permits now or after a wait; or raise `RateLimitedError`."""

@@ -152,7 +152,13 @@ class Limiting(State):
         return RateLimitedError(policy.name, wait, gate.permits, left, key, None, "local")
 
     def _slips_in(self, key: Hashable, cost: int) -> bool:
-        return type(cost) is int and cost > 0 and not self.policy.grants_are_heard() and self.door.slip_in(key, cost)
+        return self.slip_in(key, cost) is not None
+
+    def slip_in(self, key: Hashable, cost: int) -> tuple[int, int] | None:
+        """The quick way in, past keys that are let in or kept out by name; see the door's. None: not that way."""
+        if type(cost) is not int or cost <= 0 or self.policy.grants_are_heard():
+            return None
+        return self.door.slip_in(key, cost)
 
     def _passes_by(self, key: Hashable, args: tuple[Any, ...] | None, kwargs: dict[str, Any] | None) -> bool:
         """Is this call not limited at all?"""

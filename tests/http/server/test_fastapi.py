@@ -204,7 +204,7 @@ def test_a_limit_as_a_dependency(serve: Any) -> None:
         return {"q": q}
 
     @app.websocket("/feed")
-    async def feed(socket: WebSocket, limited: Annotated[None, Depends(limited_by(search))]) -> None:
+    async def feed(socket: WebSocket, limited: None = Depends(limited_by(search))) -> None:
         await socket.accept()
 
     async def main() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, MutableMapping
+from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any, TypeAlias
 
 Scope: TypeAlias = MutableMapping[str, Any]
@@ -36,11 +36,6 @@ def header_list(scope: Scope, name: bytes) -> str | None:
     """All values of a header that is a list, in the order they came, joined as one."""
     values = [value for field, value in scope["headers"] if field == name]
     return b",".join(values).decode("latin-1") if values else None
-
-
-def with_headers(message: Message, more: Iterable[tuple[bytes, bytes]]) -> Message:
-    """The beginning of a response, with more headers. What the application holds is not changed."""
-    return {**message, "headers": [*message.get("headers", ()), *more]}
 
 
 def path_of(scope: Scope) -> str:
