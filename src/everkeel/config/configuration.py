@@ -65,6 +65,11 @@ class Configuration:
         return os.fspath(self._source) if isinstance(self._source, str | os.PathLike) else None
 
     @property
+    def data(self) -> Mapping[str, Any]:
+        """What the file or mapping says now, as plain data: for parts that have a table of their own in it."""
+        return self._read().data
+
+    @property
     def loaded(self) -> bool:
         """Was there a file or a mapping, beside the environment?"""
         return self._source is not None

@@ -41,6 +41,7 @@ def schema() -> Schema:
         "additionalProperties": {"type": "array", "items": {"$ref": "#/$defs/step"}, "minItems": 1},
         "description": "pipelines by name: policies, outermost first",
     }
+    properties["control"] = {"type": "object", "description": "options of the control plane: its tokens above all"}
     steps = {one: {"$ref": f"#/$defs/{one}_step"} for one in types}
     one_of_them = {"type": "object", "properties": steps, "additionalProperties": False}
     definitions["step"] = {"anyOf": [{"enum": types}, {**one_of_them, "minProperties": 1, "maxProperties": 1}]}

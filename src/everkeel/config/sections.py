@@ -13,7 +13,7 @@ from everkeel.config.types import known_types, settings_class
 from everkeel.runtime.settings import Names, Settings
 
 PIPELINES = "pipelines"
-_APART = ("$schema", PIPELINES)  # the first is for editors; pipelines are read by `steps`
+_APART = ("$schema", PIPELINES, "control")  # for editors; read by `steps`; read by the control plane
 
 
 def read_sections(document: Document, names: Names) -> Layer:
