@@ -159,7 +159,7 @@ READ = {
         RetryExhaustedError("poll", 3, "pending")
     ),
     "retry: 3 attempts, and the last result still counts as a failure: 0": RetryExhaustedError(None, 3, 0),
-    "'orders': 4 attempts, and the server still asks to come back later; the last wait was 2.5 s": (
+    "'orders': 4 attempts, and the server still asks to come back later, in 2.5 s": (
         RetryExhaustedError("orders", 4, None, 2.5)
     ),
     "'payments': GET https://example.com/cards answered 503; try again in 2 s": (

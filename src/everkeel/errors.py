@@ -437,12 +437,12 @@ class RetryExhaustedError(EverkeelError):
     """Every attempt returned, but with a result that `on_result` calls a failure. `result` is the last one.
 
     An attempt that *raised* is never replaced by this error: when attempts run out the original exception leaves. The
-    adaptive HTTP client raises it when a server still says "later" after the last attempt; then `last_wait` is known.
+    adaptive HTTP client raises it when a server still says "later" after the last attempt, with the wait it asked for.
 
     >>> print(RetryExhaustedError("poll", 3, "pending"))
     retry 'poll': 3 attempts, and the last result still counts as a failure: 'pending'
     >>> print(RetryExhaustedError("orders", 4, None, 2.5))
-    'orders': 4 attempts, and the server still asks to come back later; the last wait was 2.5 s
+    'orders': 4 attempts, and the server still asks to come back later, in 2.5 s
     """
 
     @property
@@ -457,14 +457,19 @@ class RetryExhaustedError(EverkeelError):
 
     @property
     def last_wait(self) -> float | None:
-        """Seconds waited before the last attempt because the server asked for it; None where nobody asked."""
+        """Seconds that the server asked to wait, the last time it did; None where nobody asked."""
         return cast("float | None", self.args[3]) if len(self.args) > 3 else None
+
+    @property
+    def retry_after(self) -> float | None:
+        """The same: it is worth coming back then."""
+        return self.last_wait
 
     def __str__(self) -> str:
         if self.last_wait is not None:
             owner = "" if self.policy is None else f"{self.policy!r}: "
-            late = f"the last wait was {self.last_wait:.3g} s"
-            return f"{owner}{self.attempts} attempts, and the server still asks to come back later; {late}"
+            late = f"the server still asks to come back later, in {self.last_wait:.3g} s"
+            return f"{owner}{self.attempts} attempts, and {late}"
         owner = "retry" if self.policy is None else f"retry {self.policy!r}"
         text = repr(self.result)
         if len(text) > 200:
