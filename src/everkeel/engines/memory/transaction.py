@@ -11,6 +11,7 @@ class MemoryTransaction:
     def __init__(self) -> None:
         self._commit: list[Callable[[], object]] = []
         self._rollback: list[Callable[[], object]] = []
+        self._after: list[Callable[[], object]] = []
 
     def on_commit(self, act: Callable[[], object]) -> None:
         """Do this when the transaction is committed: for writes that nobody may see before."""
@@ -20,9 +21,13 @@ class MemoryTransaction:
         """Undo something that was done at once."""
         self._rollback.append(act)
 
+    def after_commit(self, act: Callable[[], object]) -> None:
+        """Do this once everything is committed."""
+        self._after.append(act)
+
     def commit(self) -> None:
         """Everything, in order."""
-        for act in self._commit:
+        for act in (*self._commit, *self._after):
             act()
 
     def rollback(self) -> None:

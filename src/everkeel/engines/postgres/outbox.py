@@ -43,10 +43,34 @@ WHERE state = 3 AND aggregatetype = CAST(:topic AS text) AND aggregateid = CAST(
 
 _LOCK_KEY = "SELECT pg_advisory_xact_lock(hashtextextended(CAST(:name AS text), 0))"
 
-# The front of each key is locked, which keeps other claimers away from the whole key: what stands behind a front
-# cannot be claimed by anybody else while the front is there. `SKIP LOCKED` alone would hand the second event of a key
-# to one claimer while another has the first.
-_CLAIM = f"""
+# Two ways to find the fronts. The quick one looks at the rows that are due first and, for each key among them, at the
+# front of that key: its cost does not grow with the backlog. When a single key that cannot go fills all it looks at, it
+# finds nothing; then the thorough one steps over every row that is due.
+_QUICK = f"""
+WITH due AS MATERIALIZED (
+    SELECT o.seq, o.aggregatetype, o.aggregateid, o.available_at FROM everkeel_outbox AS o
+    WHERE o.state = 0 AND o.available_at <= {_NOW} AND {_FREE}
+      AND o.aggregatetype <> ALL (CAST(:without AS text[]))
+    ORDER BY o.available_at, o.seq LIMIT 4 * CAST(:limit AS bigint)
+), keys AS (
+    SELECT aggregatetype, aggregateid FROM due WHERE aggregateid IS NOT NULL GROUP BY aggregatetype, aggregateid
+    ORDER BY min(available_at), min(seq) LIMIT CAST(:limit AS bigint)
+), free AS MATERIALIZED (
+    (SELECT seq FROM due WHERE aggregateid IS NULL ORDER BY available_at, seq LIMIT 2 * CAST(:limit AS bigint))
+    UNION ALL
+    SELECT f.seq FROM keys AS k CROSS JOIN LATERAL (
+        SELECT e.seq FROM everkeel_outbox AS e
+        WHERE e.state <> 1 AND e.aggregatetype = k.aggregatetype AND e.aggregateid = k.aggregateid
+          AND e.aggregateid IS NOT NULL
+        ORDER BY e.seq LIMIT 1
+    ) AS f
+), fronts AS MATERIALIZED (
+    SELECT o.seq, o.aggregatetype, o.aggregateid, o.available_at FROM everkeel_outbox AS o
+    WHERE o.seq IN (SELECT seq FROM free) AND o.state = 0 AND o.available_at <= {_NOW} AND {_FREE}
+    ORDER BY o.available_at, o.seq LIMIT CAST(:limit AS bigint) FOR UPDATE OF o SKIP LOCKED
+)"""
+
+_THOROUGH = f"""
 WITH fronts AS MATERIALIZED (
     SELECT o.seq, o.aggregatetype, o.aggregateid, o.available_at FROM everkeel_outbox AS o
     WHERE o.state = 0 AND o.available_at <= {_NOW} AND {_FREE}
@@ -56,7 +80,12 @@ WITH fronts AS MATERIALIZED (
             WHERE e.state <> 1 AND e.aggregatetype = o.aggregatetype AND e.aggregateid = o.aggregateid
               AND e.aggregateid IS NOT NULL AND e.seq < o.seq))
     ORDER BY o.available_at, o.seq LIMIT CAST(:limit AS bigint) FOR UPDATE OF o SKIP LOCKED
-), share AS (
+)"""
+
+# The front of each key is locked, which keeps other claimers away from the whole key: what stands behind a front
+# cannot be claimed by anybody else while the front is there. `SKIP LOCKED` alone would hand the second event of a key
+# to one claimer while another has the first.
+_LEASE = f""", share AS (
     SELECT (CAST(:limit AS bigint) + count(*) - 1) / greatest(count(*), 1) - 1 AS behind FROM fronts
 ), chosen AS (
     SELECT seq, rank, available_at FROM (
@@ -80,6 +109,9 @@ FROM chosen AS c WHERE o.seq = c.seq AND o.state = 0 AND {_FREE}
 RETURNING o.seq, o.attempts, o.failures, CAST(extract(epoch FROM {_NOW} - o.created_at) AS double precision), c.rank,
     c.available_at, {_ROW}"""
 
+THOROUGH_EVERY = 1.0
+"""Seconds between two thorough looks of one store, at least."""
+
 _HELD = """FROM unnest(CAST(:seqs AS bigint[]), CAST(:tokens AS text[])) AS l (seq, token)
 WHERE o.seq = l.seq AND o.lease_token = l.token AND o.state = 0 RETURNING o.seq"""
 
@@ -90,14 +122,23 @@ _DELETED = f"DELETE FROM everkeel_outbox AS o {_HELD.replace('FROM', 'USING', 1)
 _RELEASE = f"""
 UPDATE everkeel_outbox AS o SET lease_token = NULL, lease_until = NULL, attempts = o.attempts - 1 {_HELD}"""
 
+# Those behind a retried row are due with it: a long line that cannot go must not stand in the way of every claim.
 _RETRY = f"""
+WITH retried AS (
 UPDATE everkeel_outbox AS o SET lease_token = NULL, lease_until = NULL, last_error = l.error,
     available_at = {_NOW} + l.delay * interval '1 second',
     failures = o.failures + CASE WHEN l.counted THEN 1 ELSE 0 END,
     attempts = o.attempts - CASE WHEN l.counted THEN 0 ELSE 1 END
 FROM unnest(CAST(:seqs AS bigint[]), CAST(:tokens AS text[]), CAST(:delays AS double precision[]),
     CAST(:errors AS text[]), CAST(:counted AS boolean[])) AS l (seq, token, delay, error, counted)
-WHERE o.seq = l.seq AND o.lease_token = l.token AND o.state = 0 RETURNING o.seq"""
+WHERE o.seq = l.seq AND o.lease_token = l.token AND o.state = 0
+RETURNING o.seq, o.aggregatetype, o.aggregateid, o.available_at
+), pushed AS (
+UPDATE everkeel_outbox AS o SET available_at = r.available_at FROM retried AS r
+WHERE o.state <> 1 AND o.state = 0 AND o.aggregatetype = r.aggregatetype AND o.aggregateid = r.aggregateid
+  AND o.aggregateid IS NOT NULL AND o.seq > r.seq AND o.available_at < r.available_at AND o.lease_token IS NULL
+)
+SELECT seq FROM retried"""
 
 _TAKE = f"""
 SELECT {_ROW} FROM everkeel_outbox
@@ -141,6 +182,7 @@ class PostgresOutbox:
 
     def __init__(self, engine: PostgresEngine) -> None:
         self._engine = engine
+        self._thorough_at = 0.0
 
     # ------------------------------------------------------------------ writing
 
@@ -171,7 +213,12 @@ class PostgresOutbox:
     # ------------------------------------------------------------------ claims
 
     async def claim(self, owner: str, limit: int, lease: float, *, without: Collection[str] = ()) -> list[Claimed]:
-        return await self._engine.run(_claim(owner, limit, lease, without))
+        claimed = await self._engine.run(_claim(_QUICK, owner, limit, lease, without))
+        now = self._engine.clock.monotonic()
+        if not claimed and now >= self._thorough_at:
+            self._thorough_at = now + THOROUGH_EVERY
+            claimed = await self._engine.run(_claim(_THOROUGH, owner, limit, lease, without))
+        return claimed
 
     async def extend(self, leases: Sequence[Lease], seconds: float) -> frozenset[int]:
         return await self._fenced(_EXTEND, leases, seconds=seconds)
@@ -230,10 +277,10 @@ def _seqs(statement: Statement) -> Operation[frozenset[int]]:
     return frozenset(row[0] for row in (yield statement))
 
 
-def _claim(owner: str, limit: int, lease: float, without: Collection[str]) -> Operation[list[Claimed]]:
+def _claim(find: str, owner: str, limit: int, lease: float, without: Collection[str]) -> Operation[list[Claimed]]:
     token = uuid4().hex
     rows = yield Statement(
-        _CLAIM, {"owner": owner, "limit": limit, "lease": float(lease), "token": token, "without": list(without)}
+        find + _LEASE, {"owner": owner, "limit": limit, "lease": float(lease), "token": token, "without": list(without)}
     )
     # UPDATE answers in no order of its own.
     ordered = sorted(rows, key=lambda row: (row[4], row[5], row[0]))

@@ -33,6 +33,11 @@ class SQLiteTransaction:
         self.connection = connection
         """The connection, for SQL of your own; use it through `run`, since it belongs to no thread in particular."""
         self._threads = threads
+        self.committed: list[Callable[[], object]] = []
+
+    def after_commit(self, act: Callable[[], object]) -> None:
+        """Do this once everything is committed."""
+        self.committed.append(act)
 
     async def run(self, act: Callable[[sqlite3.Connection], T]) -> T:
         """Call `act` with the connection in a thread."""
@@ -150,6 +155,8 @@ class SQLiteEngine:
             await tx.run(_rollback)
             raise
         await tx.run(_commit)
+        for act in tx.committed:
+            act()
 
     def _begin(self) -> sqlite3.Connection:
         connection = self._open()

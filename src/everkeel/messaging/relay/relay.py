@@ -1,0 +1,320 @@
+"""What the user holds to deliver events: `Relay(outbox)`."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Self
+from uuid import uuid4
+
+from everkeel.engines.rows import Claimed, OutboxStats
+from everkeel.messaging.outbox import WAKEUP, Outbox
+from everkeel.messaging.relay.batch import Batch
+from everkeel.messaging.relay.config import RelayConfig
+from everkeel.messaging.relay.core import TopicHealth, by_topic, leases
+from everkeel.runtime.backoff import Backoff, Jitter, exponential, jittered
+from everkeel.runtime.clock import Clock
+from everkeel.runtime.crash import crash_point
+from everkeel.runtime.settings import Mode, Seconds, seconds
+from everkeel.runtime.trouble import report, warn
+
+if TYPE_CHECKING:
+    from everkeel.messaging.transports.protocol import Transport
+
+
+@dataclass(slots=True)
+class Counters:
+    """What this relay did since it began."""
+
+    delivered: int = 0
+    failed: int = 0
+    """Attempts that failed for reasons of the event."""
+    dead_lettered: int = 0
+    lease_lost: int = 0
+    """Somebody else had taken over when we wanted to write down the end."""
+    outages: int = 0
+    purged: int = 0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RelayStats:
+    """A relay's numbers, and the store's."""
+
+    outbox: OutboxStats
+    delivered: int
+    failed: int
+    dead_lettered: int
+    lease_lost: int
+    outages: int
+    purged: int
+    in_flight: int
+    paused: bool
+
+
+class Relay:
+    """Delivers what the outbox holds: at least once, in order per key, several keys and topics beside each other.
+
+    Run it as a block or with `await relay.run()`. Several relays, in one process or on many machines, share the work.
+
+    It wakes when something is written and polls as the safety net. An event that a transport refuses is tried again
+    with growing delays, and after `attempts` failures becomes a dead letter; later events of its key then wait for it.
+    A transport that is away counts against no event: the topic is left alone for a while, for as long as it takes.
+
+    Args:
+        outbox: What to deliver.
+        transport: How; the outbox's own by default.
+        batch: How many events are claimed at once.
+        poll: Seconds between two looks when nobody signals.
+        lease: Seconds for which a claim holds without being renewed: how long events of a relay that died wait.
+        attempts: Failures after which an event becomes a dead letter. None: never.
+        backoff: Delay after the n-th failure of an event.
+        jitter: Randomness of the delays.
+        outage_backoff: Delay after the n-th time in a row that a topic could not be reached.
+        concurrency: How many batches are published at once.
+        per_topic: How many of them of one topic, so that a slow topic leaves room for the others.
+        publish_timeout: Seconds after which a transport that does not answer counts as away.
+        park: Let later events of a dead letter's key wait until it is replayed or discarded. False: they go on.
+        maintenance: Seconds between two rounds of purging what was delivered.
+        name: Its identity in messages; the outbox's by default.
+        mode: "enforce", or "off": it delivers nothing.
+        clock: Where its time comes from, in place of the outbox's.
+    """
+
+    type = "relay"
+
+    def __init__(
+        self,
+        outbox: Outbox,
+        *,
+        transport: Transport | None = None,
+        batch: int = 100,
+        poll: Seconds = 1.0,
+        lease: Seconds = 30.0,
+        attempts: int | None = 5,
+        backoff: Backoff | Any = exponential(1.0, factor=2, max=60),
+        jitter: Jitter = "full",
+        outage_backoff: Backoff | Any = exponential(0.5, factor=2, max=30),
+        concurrency: int = 8,
+        per_topic: int = 2,
+        publish_timeout: Seconds = 30.0,
+        park: bool = True,
+        maintenance: Seconds = 60.0,
+        name: str | None = None,
+        mode: Mode = "enforce",
+        clock: Clock | None = None,
+    ) -> None:
+        self.outbox = outbox
+        self.store = outbox.engine.outbox
+        self._transport = transport
+        self.name = name or outbox.name
+        self.clock = clock or outbox.clock
+        values = {
+            "batch": batch, "poll": poll, "lease": lease, "attempts": attempts, "backoff": backoff, "jitter": jitter,
+            "outage_backoff": outage_backoff, "concurrency": concurrency, "per_topic": per_topic,
+            "publish_timeout": publish_timeout, "park": park, "maintenance": maintenance, "mode": mode,
+        }  # fmt: skip
+        self.config = RelayConfig.make(self.name, values)
+        self.counters = Counters()
+        self.owner = f"{socket.gethostname()}:{os.getpid()}:{uuid4().hex[:8]}"
+        self.paused = self.config.mode == "off"
+        self._health: dict[str, TopicHealth] = {}
+        self._batches: set[asyncio.Task[None]] = set()
+        self._held: dict[asyncio.Task[None], list[Claimed]] = {}
+        self._due: list[float] = []  # when retries of ours are due, so that they need not wait for the poll
+        self._stir = asyncio.Event()
+        self._stopping = False
+        self._running: asyncio.Task[None] | None = None
+        self._warned = False
+        self._store_failures = 0
+
+    @property
+    def transport(self) -> Transport | None:
+        """How events travel; the outbox's transport unless the relay has its own. May be set at any time."""
+        return self._transport or self.outbox.transport
+
+    @transport.setter
+    def transport(self, transport: Transport | None) -> None:
+        self._transport = transport
+        self._stir.set()
+
+    # ------------------------------------------------------------------ life
+
+    async def run(self) -> None:
+        """Deliver until stopped or cancelled; what is under way then is finished or given back."""
+        self._stopping = False
+        helpers = [
+            asyncio.ensure_future(self._listen()),
+            asyncio.ensure_future(self._maintain()),
+        ]
+        try:
+            while not self._stopping:
+                self._stir.clear()
+                if await self._claim():
+                    continue
+                await self._wait()
+        finally:
+            for helper in helpers:
+                helper.cancel()
+            await asyncio.gather(*helpers, return_exceptions=True)
+            await self._finish(0.0 if not self._stopping else None)
+
+    async def stop(self, within: Seconds = 10.0) -> None:
+        """Claim nothing more, finish what is under way within so many seconds, and give back the rest."""
+        self._stopping = True
+        self._stir.set()
+        await self._finish(seconds(within))
+        if self._running is not None:
+            await self._running
+            self._running = None
+
+    async def _finish(self, within: float | None) -> None:
+        if self._batches:
+            await asyncio.wait(set(self._batches), timeout=within)
+        for task in set(self._batches):
+            held = self._held.get(task, [])
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+            if held:
+                with suppress(Exception):  # the store is away: the leases will run out by themselves
+                    await self.store.release(leases(held))
+
+    async def __aenter__(self) -> Self:
+        self._running = asyncio.ensure_future(self.run())
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        await self.stop()
+
+    def pause(self) -> None:
+        """Claim nothing until `resume`; what is under way goes on."""
+        self.paused = True
+
+    def resume(self) -> None:
+        """Go on."""
+        self.paused = False
+        self._stir.set()
+
+    async def flush(self) -> int:
+        """Deliver what is due now and return how many that were: for tests, scripts and scheduled jobs."""
+        before = self.counters.delivered
+        while await self._claim() or self._batches:
+            if self._batches:
+                await asyncio.wait(set(self._batches), return_when=asyncio.FIRST_COMPLETED)
+        return self.counters.delivered - before
+
+    async def stats(self) -> RelayStats:
+        """The relay's counters, and what the store says is waiting."""
+        mine = {name: getattr(self.counters, name) for name in Counters.__slots__}
+        return RelayStats(
+            outbox=await self.store.stats(), in_flight=sum(map(len, self._held.values())), paused=self.paused, **mine
+        )
+
+    # ------------------------------------------------------------------ claiming
+
+    async def _claim(self) -> bool:
+        """Claim and start what is due; answers whether it is worth asking again at once."""
+        if self.paused or not self._has_transport() or len(self._batches) >= self.config.concurrency:
+            return False
+        now = self.clock.monotonic()
+        closed = [topic for topic, health in self._health.items() if health.closed(now, self.config.per_topic)]
+        try:
+            claimed = await self.store.claim(self.owner, self.config.batch, self.config.lease, without=closed)
+        except Exception as error:
+            await self._store_is_away(error)
+            return False
+        self._store_failures = 0
+        crash_point("relay.after_claim")
+        for topic, rows in by_topic(claimed).items():
+            self._start(topic, rows)
+        return len(claimed) == self.config.batch
+
+    def _has_transport(self) -> bool:
+        if self.transport is not None:
+            return True
+        if not self._warned:
+            self._warned = True
+            warn("relay %r has no transport: events are kept in the outbox and delivered when there is one", self.name)
+        return False
+
+    async def _store_is_away(self, error: Exception) -> None:
+        self._store_failures += 1
+        delay = self.config.outage_backoff.delay(self._store_failures)
+        if self._store_failures == 1:
+            report(f"relay {self.name!r} cannot reach its outbox and goes on trying", error)
+        await self.clock.asleep(delay)
+
+    def _start(self, topic: str, rows: list[Claimed]) -> None:
+        health = self._health.setdefault(topic, TopicHealth())
+        health.in_flight += 1
+        task = asyncio.ensure_future(Batch(self, rows, health).deliver())
+        self._batches.add(task)
+        self._held[task] = rows
+        task.add_done_callback(lambda done: self._ended(done, topic, health))
+
+    def _ended(self, task: asyncio.Task[None], topic: str, health: TopicHealth) -> None:
+        health.in_flight -= 1
+        if health.in_flight == 0 and health.window is None:
+            self._health.pop(topic, None)  # nothing to remember about it, and topics may be many
+        self._batches.discard(task)
+        self._held.pop(task, None)
+        self._stir.set()
+        if not task.cancelled() and (error := task.exception()) is not None:
+            # The store is away in the middle of it. What was not written down runs out and is delivered again.
+            report(f"relay {self.name!r} could not write down what became of a batch", error)
+
+    def delay_after(self, failures: int) -> float:
+        """Seconds before the next try of an event that failed so often."""
+        config = self.config
+        delay = config.backoff.delay(failures)
+        return jittered(delay, config.backoff, config.jitter, delay, self.clock.random)
+
+    def due_in(self, delay: float) -> None:
+        """A retry of ours is due then."""
+        self._due.append(self.clock.monotonic() + delay)
+
+    # ------------------------------------------------------------------ waiting
+
+    async def _wait(self) -> None:
+        now = self.clock.monotonic()
+        self._due = [moment for moment in self._due if moment > now]
+        moments = [*self._due, *(health.until for health in self._health.values() if health.until > now)]
+        # A hair later than due: the store's clock and ours are not the same.
+        timeout = min([self.config.poll, *(moment - now + 0.001 for moment in moments)])
+        loop = asyncio.get_running_loop()
+        timer = self.clock.later(loop, timeout, self._stir.set)
+        try:
+            await self._stir.wait()
+        finally:
+            timer.cancel()
+
+    async def _listen(self) -> None:
+        while True:
+            if await self.outbox.engine.wakeup.wait(WAKEUP, 3600.0):
+                self._stir.set()
+
+    async def _maintain(self) -> None:
+        while True:
+            await self.clock.asleep(self.config.maintenance * (0.75 + 0.5 * self.clock.random()))
+            try:
+                await self.maintain()
+            except Exception as error:
+                report(f"relay {self.name!r} could not clean up", error)
+
+    async def maintain(self, step: int = 1000) -> int:
+        """Purge what was delivered long enough ago, in steps small enough to disturb nobody; answers how many."""
+        await self.store.park(step)
+        keep: float = getattr(self.outbox.engine, "keep_delivered", 86_400.0)
+        purged = 0
+        while (gone := await self.store.purge(keep, step)) > 0:
+            purged += gone
+            self.counters.purged += gone
+            if gone < step:
+                break
+            await self.clock.asleep(0.05)
+        return purged
+
+    def __repr__(self) -> str:
+        return f"<Relay {self.name!r} of {self.outbox!r}>"
