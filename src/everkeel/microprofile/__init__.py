@@ -11,6 +11,16 @@ and is not itself a technical specification.
 """
 
 from everkeel.microprofile.annotations import ChronoUnit
+from everkeel.microprofile.backoffs import CustomBackoffStrategy
+from everkeel.microprofile.beyond import (
+    BeforeRetry,
+    CircuitBreakerName,
+    CustomBackoff,
+    ExponentialBackoff,
+    FibonacciBackoff,
+    RateLimit,
+    RetryWhen,
+)
 from everkeel.microprofile.config import configure
 from everkeel.microprofile.decorators import Asynchronous, Bulkhead, CircuitBreaker, Fallback, Retry, Timeout
 from everkeel.microprofile.deployment import fresh_deployment, redeploy, validate
@@ -19,32 +29,48 @@ from everkeel.microprofile.exceptions import (
     CircuitBreakerOpenException,
     FaultToleranceDefinitionException,
     FaultToleranceException,
+    RateLimitException,
     TimeoutException,
 )
 from everkeel.microprofile.fallbacks import ExecutionContext, FallbackHandler, create_handlers_with
+from everkeel.microprofile.maintenance import CircuitBreakerState, current_state, on_state_change, reset, reset_all
 from everkeel.microprofile.results import AsyncResult, completed, failed
 
 __all__ = [
     "AsyncResult",
     "Asynchronous",
+    "BeforeRetry",
     "Bulkhead",
     "BulkheadException",
     "ChronoUnit",
     "CircuitBreaker",
+    "CircuitBreakerName",
     "CircuitBreakerOpenException",
+    "CircuitBreakerState",
+    "CustomBackoff",
+    "CustomBackoffStrategy",
     "ExecutionContext",
+    "ExponentialBackoff",
     "Fallback",
     "FallbackHandler",
     "FaultToleranceDefinitionException",
     "FaultToleranceException",
+    "FibonacciBackoff",
+    "RateLimit",
+    "RateLimitException",
     "Retry",
+    "RetryWhen",
     "Timeout",
     "TimeoutException",
     "completed",
     "configure",
     "create_handlers_with",
+    "current_state",
     "failed",
     "fresh_deployment",
+    "on_state_change",
     "redeploy",
+    "reset",
+    "reset_all",
     "validate",
 ]

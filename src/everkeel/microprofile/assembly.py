@@ -11,13 +11,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol, cast
 
+from everkeel.microprofile import additions, fallbacks, taps
 from everkeel.microprofile import annotations as said
-from everkeel.microprofile import fallbacks, taps
 from everkeel.microprofile.annotations import Annotation, seconds
 from everkeel.microprofile.backoffs import Delays
 from everkeel.microprofile.calls import Named, real, the_call
 from everkeel.microprofile.driver import in_a_worker, to_the_end
 from everkeel.microprofile.exceptions import BulkheadException, CircuitBreakerOpenException, TimeoutException
+from everkeel.microprofile.extras import BeforeRetry, RateLimit
 from everkeel.microprofile.kinds import Kind
 from everkeel.microprofile.metrics import MethodMetrics
 from everkeel.policies.bulkhead.policy import Bulkhead, bulkhead
@@ -75,10 +76,20 @@ def parts_of(plan: Plan, metrics: MethodMetrics | None) -> list[Part]:
     if plan.has("Fallback"):
         parts.append(_named(plan, make_fallback(plan, cast("said.Fallback", plan.records["Fallback"]))))
     if plan.has("Retry"):
-        again = _named(plan, make_retry(cast("said.Retry", plan.records["Retry"])))
+        results, errors = additions.predicates_of(plan)
+        again = _named(
+            plan,
+            make_retry(
+                cast("said.Retry", plan.records["Retry"]), additions.delays_of(plan), on_result=results, on_error=errors
+            ),
+        )
+        if results is not None:
+            parts.append(additions.Unsatisfied(plan.tag))
         if metrics is not None and metrics.retry is not None:
             parts.append(taps.AroundRetry(metrics.retry, again))
         parts.append(again)
+        if plan.has("BeforeRetry"):
+            parts.append(additions.BeforeEachRetry(plan, cast("BeforeRetry", plan.records["BeforeRetry"])))
     parts.append(taps.EachAttempt(None if metrics is None else metrics.retry))
     if plan.has("CircuitBreaker"):
         breaker = _named(plan, make_breaker(cast("said.CircuitBreaker", plan.records["CircuitBreaker"])))
@@ -86,6 +97,9 @@ def parts_of(plan: Plan, metrics: MethodMetrics | None) -> list[Part]:
             parts += [taps.AroundBreaker(metrics.circuit_breaker, breaker), breaker, taps.InsideBreaker()]
         else:
             parts.append(breaker)
+    if plan.has("RateLimit"):
+        counting = None if metrics is None else metrics.rate_limit
+        parts.append(additions.Limiting(cast("RateLimit", plan.records["RateLimit"]), plan.tag, counting))
     if plan.has("Timeout") and cast("said.Timeout", plan.records["Timeout"]).value > 0:
         limit = _named(plan, make_timeout(cast("said.Timeout", plan.records["Timeout"])))
         if metrics is not None and metrics.timeout is not None:
@@ -111,7 +125,13 @@ def _named(plan: Plan, policy: Any) -> Any:
 # ------------------------------------------------------------------ the policies
 
 
-def make_retry(record: said.Retry, delays: Callable[[], Delays] | None = None) -> Retry:
+def make_retry(
+    record: said.Retry,
+    delays: Callable[[], Delays] | None = None,
+    *,
+    on_result: Callable[[Any], bool] | None = None,
+    on_error: Callable[[BaseException], bool] | None = None,
+) -> Retry:
     """At most `maxRetries` more attempts, none begun after `maxDuration`. `delays`: a backoff, made for each call."""
     delay = seconds(record.delay, record.delay_unit)
     jitter = seconds(record.jitter, record.jitter_delay_unit)
@@ -129,7 +149,8 @@ def make_retry(record: said.Retry, delays: Callable[[], Delays] | None = None) -
 
     return retry(
         attempts=_NO_LIMIT if record.max_retries < 0 else record.max_retries + 1,
-        on=Named(record.retry_on),
+        on=Named(record.retry_on) if on_error is None else on_error,
+        on_result=on_result,
         ignore=Named(record.abort_on) if record.abort_on else None,
         backoff=pause if jitter or delays is not None else delay,
         jitter=None,

@@ -37,6 +37,8 @@ class CarriedOut(BaseException):
 
 def carried(error: BaseException, *, elsewhere: bool = False) -> BaseException:
     """The error as it travels. `elsewhere`: it comes from another thread, and is about to enter a coroutine."""
+    if isinstance(error, CarriedOut):
+        return error
     if isinstance(error, UNTOUCHED):
         return CarriedOut(error) if elsewhere else error
     if not isinstance(error, Exception) or (elsewhere and isinstance(error, StopIteration | StopAsyncIteration)):
@@ -73,7 +75,7 @@ class Named:
 class Call:
     """One call of a guarded method, with all its attempts."""
 
-    __slots__ = ("applied", "attempts", "delays", "interrupts", "launched", "on_settled", "reason")
+    __slots__ = ("applied", "attempts", "delays", "failure", "interrupts", "launched", "on_settled", "reason")
 
     def __init__(self, *, launched: bool = False) -> None:
         self.launched = launched
@@ -85,6 +87,8 @@ class Call:
         """Did the fallback run?"""
         self.delays: Delays | None = None
         """How long it waits before each retry, where that is not always the same."""
+        self.failure: BaseException | None = None
+        """What the last attempt raised, where somebody wants to know."""
         self.interrupts = True
         """Is the body told when the call is cancelled?"""
         self.on_settled: Callable[[], object] | None = None

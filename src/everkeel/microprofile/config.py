@@ -131,10 +131,11 @@ def configure(
 
     Once a guarded method has been used its values stand, so a later call is refused rather than half obeyed.
 
-    >>> from everkeel.microprofile.config import configure, forget
-    >>> configure({"Retry/maxRetries": 2}, environment=False).find("Retry/maxRetries").text
-    '2'
-    >>> forget()
+    >>> from everkeel.microprofile import configure, fresh_deployment
+    >>> with fresh_deployment():
+    ...     found = configure({"Retry/maxRetries": 2}, environment=False).find("Retry/maxRetries")
+    >>> found.source
+    'mapping'
     """
     global _given
     with _choosing:

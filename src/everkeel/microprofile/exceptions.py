@@ -4,15 +4,25 @@
     ├── TimeoutException                    no result in time
     ├── CircuitBreakerOpenException         the circuit is open, or half open with its trials under way
     ├── BulkheadException                   no place free, nor in the queue
+    ├── RateLimitException                  called too often (beyond the standard)
     └── FaultToleranceDefinitionException   an annotation or its configuration is wrong; raised before any call
 
-Each of the last four is also the Everkeel error of the same meaning, so that a handler written for one face works for
+Each of the last five is also the Everkeel error of the same meaning, so that a handler written for one face works for
 the other. What the guarded method itself raises is never wrapped in any of them.
 """
 
 from __future__ import annotations
 
-from everkeel.errors import BulkheadFullError, CircuitOpenError, ConfigError, EverkeelError, TimeoutExceededError
+from math import ceil
+
+from everkeel.errors import (
+    BulkheadFullError,
+    CircuitOpenError,
+    ConfigError,
+    EverkeelError,
+    RateLimitedError,
+    TimeoutExceededError,
+)
 
 
 class FaultToleranceException(EverkeelError):  # noqa: N818 - the standard's name
@@ -49,6 +59,21 @@ class BulkheadException(FaultToleranceException, BulkheadFullError):  # noqa: N8
     """
 
     retry_after = BulkheadFullError.retry_after
+
+
+class RateLimitException(FaultToleranceException, RateLimitedError):  # noqa: N818 - the standard's way of naming
+    """A `RateLimit` did not let the call pass; `retry_after` says when it could. Beyond the standard.
+
+    >>> print(RateLimitException("shop.Orders.pay", 0.25, 100, 0, None, None, "local"))
+    rate limit 'shop.Orders.pay' of 100 reached; try again in 0.25 s
+    """
+
+    retry_after = RateLimitedError.retry_after
+
+    @property
+    def retry_after_millis(self) -> int:
+        """The same in whole milliseconds, rounded up."""
+        return ceil((self.retry_after or 0.0) * 1000)
 
 
 class FaultToleranceDefinitionException(FaultToleranceException, ConfigError):  # noqa: N818 - the standard's name

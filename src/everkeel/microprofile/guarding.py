@@ -6,14 +6,16 @@ import asyncio
 import threading
 from collections.abc import Callable
 from contextvars import Context, copy_context
-from typing import Any
+from typing import Any, cast
 
-from everkeel.microprofile import metrics
+from everkeel.microprofile import maintenance, metrics
 from everkeel.microprofile.assembly import Plan, parts_of
 from everkeel.microprofile.calls import CALL, Call, Carried, CarriedOut, real
 from everkeel.microprofile.driver import driver, in_a_worker, to_the_end
 from everkeel.microprofile.exceptions import FaultToleranceException
+from everkeel.microprofile.extras import CircuitBreakerName
 from everkeel.microprofile.results import AsyncResult
+from everkeel.policies.circuit_breaker.policy import CircuitBreaker
 from everkeel.runtime.clock import DEFAULT
 from everkeel.runtime.policy import AnyPolicy, Policy
 from everkeel.runtime.state import fold
@@ -33,10 +35,14 @@ class Guarded:
             circuit_breaker=plan.has("CircuitBreaker"),
             bulkhead=plan.has("Bulkhead"),
             fallback=plan.has("Fallback"),
+            rate_limit=plan.has("RateLimit"),
             asynchronous=plan.has("Asynchronous"),
         )
         self._parts = parts_of(plan, self.metrics)
         self._waits = plan.has("Bulkhead")
+        name = plan.records.get("CircuitBreakerName")
+        if isinstance(name, CircuitBreakerName):
+            maintenance.join(name.value, plan.tag, cast("CircuitBreaker", self.policy("circuit_breaker")))
         self._fn = plan.target.fn
         bodies = {"sync": self._fn, "coroutine": self._fn, "future": self._in_thread, "stage": self._to_the_end}
         self._body: Callable[..., Any] = bodies[plan.kind]
@@ -175,7 +181,11 @@ class _Execution:
         with self._lock:
             self._wanted = True
             loop, task = self._loop, self._task
-        if loop is not None and task is not None:
+        if loop is None or task is None:
+            return
+        if loop is _running_loop():
+            task.cancel()  # now: what has not begun yet is never begun
+        else:
             try:
                 loop.call_soon_threadsafe(task.cancel)
             except RuntimeError:

@@ -18,7 +18,7 @@ from types import FunctionType
 from typing import Any, NamedTuple, TypeVar, cast
 from weakref import WeakKeyDictionary, WeakSet
 
-from everkeel.microprofile import config, fallbacks, kinds
+from everkeel.microprofile import additions, config, fallbacks, kinds
 from everkeel.microprofile.annotations import Annotation
 from everkeel.microprofile.annotations import Fallback as SaidFallback
 from everkeel.microprofile.assembly import Plan
@@ -111,6 +111,11 @@ class Method:
             self._by_class.clear()
             self._alone = None
 
+    def guards(self) -> list[Guarded]:
+        """Everything that guards it so far, on objects of whatever class."""
+        holders = [getattr(one, "__self__", None) for one in (*self._by_class.values(), self._alone)]
+        return [holder for holder in holders if isinstance(holder, Guarded)]
+
     def guarded_for(self, cls: type | None = None) -> Guarded | None:
         """What guards it on objects of a class; None where nothing does. For looking around."""
         found = self._alone if cls is None else self._by_class.get(cls)
@@ -160,7 +165,8 @@ class Method:
         bean = self.class_name if cls is None else name_of(cls)
         where = where_of(bean, self.name)
         records: dict[str, Annotation] = {}
-        for name, declared in self.annotations(cls).items():
+        standing = self.annotations(cls)
+        for name, declared in standing.items():
             speaking = list(
                 dict.fromkeys((bean, self.class_name if owner is None else name_of(owner), declared.class_name))
             )
@@ -172,6 +178,12 @@ class Method:
             record.check(where)
             records[name] = record
         kind = kinds.kind_of(self.origin, asynchronous="Asynchronous" in records, where=where)
+        above = [] if cls is None else [name_of(one) for one in cls.__mro__]
+
+        def rank(one: Declared) -> int:
+            return 0 if one.level == "method" else 1 + above.index(one.class_name)
+
+        additions.check(records, standing, rank, where, kind)
         target = fallbacks.Target(self.fn, owner, where, kind)
         if "Fallback" in records:
             fallbacks.check(target, cast("SaidFallback", records["Fallback"]))
