@@ -43,17 +43,18 @@ for _name, _pattern, _first in (
 
 def read_yaml(text: str, *, most_values: int = MOST_VALUES, number_keys: bool = False) -> tuple[Any, dict[Path, int]]:
     """The data, and the line of every key. `number_keys`: a key may be a number, which is taken as the text it is."""
-    loader = CoreLoader(text)
     try:
-        root = loader.get_single_node()
+        loader = CoreLoader(text)
+        try:
+            root = loader.get_single_node()
+        finally:
+            loader.dispose()
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         reason = ", ".join(part for part in (error.context, error.problem) if part)
         raise UnreadableError(f"is not YAML: {reason}", None if mark is None else mark.line + 1) from None
     except yaml.YAMLError as error:
         raise UnreadableError(f"is not YAML: {' '.join(str(error).split())}") from None
-    finally:
-        loader.dispose()
     build = _Build(most_values, number_keys)
     return (None if root is None else build.value(root, ())), build.lines
 

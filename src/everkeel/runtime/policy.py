@@ -119,6 +119,7 @@ class Policy(Generic[C]):
         self._watching: tuple[State, State] | None = None
         self._compose()
         if name is not None:
+            self._under(settings.overrides, self._live)  # what is wrong must not leave it registered, half made
             registry.add(self, name, replace=replace)
             self.bind()
         with _changing:
@@ -160,7 +161,12 @@ class Policy(Generic[C]):
             fn = getattr(fn, "__func__", fn)
             qualname = getattr(fn, "__qualname__", type(fn).__qualname__)
             self.name = registry.adopt(self, f"{getattr(fn, '__module__', None) or '__main__'}.{qualname}")
-            self.bind()
+            try:
+                self.bind()
+            except ConfigError:
+                registry.remove(self.type, self.name)
+                self.name = None
+                raise
 
     def call(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         """Call `fn(*args, **kwargs)` under this policy."""
