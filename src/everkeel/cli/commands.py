@@ -15,8 +15,13 @@ class Command(NamedTuple):
 
 
 COMMANDS: dict[str, Command] = {
+    "breaker": Command("everkeel.cli.breaker", "open, close and reset the circuits of a running service"),
     "completion": Command("everkeel.cli.completion", "print a script that completes commands in your shell"),
-    "config": Command("everkeel.cli.config", "check a file of configuration, or show what is in force and why"),
+    "config": Command("everkeel.cli.config", "check a file, show what is in force and why, change a running service"),
+    "events": Command("everkeel.cli.events", "follow what happens in a running service"),
+    "limit": Command("everkeel.cli.limit", "see, change and drain the rate limits of a running service"),
+    "policies": Command("everkeel.cli.policies", "see the policies of a running service; enable, disable, shadow them"),
+    "serve": Command("everkeel.cli.serve", "run the control plane alone"),
     "demo": Command("everkeel.demo.cli", "a payment provider has a bad day, with and without Everkeel"),
     "schema": Command("everkeel.cli.schema", "print the JSON Schema of a file of configuration"),
 }

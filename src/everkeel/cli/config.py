@@ -1,4 +1,4 @@
-"""`everkeel config check` and `everkeel config show`."""
+"""`everkeel config check` and `everkeel config show`; what asks a running service is in `remote_config`."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import os
 from dataclasses import MISSING
 from typing import Any
 
+from everkeel.cli import remote_config
 from everkeel.cli.application import add_application, import_application
 from everkeel.cli.output import FINE, NO, CommandError, add_json, complain, emit_json, emit_table, paint
 
@@ -28,10 +29,13 @@ def add(parser: argparse.ArgumentParser) -> None:
         one.add_argument("file", nargs="?", metavar="FILE", help="the file (default: the one in this directory)")
         add_application(one)
         add_json(one)
+    remote_config.add_actions(actions)
 
 
 def run(args: argparse.Namespace) -> int:
     """Do it."""
+    if args.action in remote_config.ACTIONS:
+        return remote_config.run(args)
     return _check(args) if args.action == "check" else _show(args)
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from everkeel import config
+from everkeel.config import process
 from everkeel.config.forms import parse
 from everkeel.config.names import ProcessNames
 from everkeel.control.problems import ProblemError
@@ -31,6 +32,23 @@ class Change:
     before: dict[str, Any]
     after: dict[str, Any]
     undo: dict[str, Any]
+
+
+_OPTIONS = ("enable_control", "enable_metrics", "public_readiness", "readiness", "tokens")
+
+
+def control_table() -> Mapping[str, Any]:
+    """The table `control` of the configuration that was loaded: options of a plane, by their names."""
+    loaded = process.current
+    if loaded is None or not loaded.loaded:
+        return {}
+    table = loaded.data.get("control", {})
+    if not isinstance(table, Mapping):
+        raise ConfigError("config", "control", "must be a table", repr(type(table).__name__))
+    for name in table:
+        if name not in _OPTIONS:
+            raise ConfigError("config: control", None, f"has no option {name!r}; it has {', '.join(_OPTIONS)}", None)
+    return table
 
 
 def settings_of(policy: AnyPolicy) -> dict[str, Any]:

@@ -11,9 +11,10 @@ from collections import deque
 from typing import Any, TypeAlias
 
 from everkeel import events
+from everkeel.config.rendering import render
 from everkeel.control.board import plain
 from everkeel.control.moments import iso
-from everkeel.events import Event
+from everkeel.events import Event, SettingChange
 from everkeel.runtime.clock import Clock
 from everkeel.runtime.events import Subscription, subscribe
 from everkeel.runtime.tally import Tally, read, tally
@@ -81,7 +82,10 @@ class Ear:
     def _tell(self, event: Event) -> Happening:
         details: dict[str, Any] = {}
         for name, value in values_of(event).items():
-            details.update(plain_field(name, value))
+            if isinstance(value, tuple) and value and all(isinstance(one, SettingChange) for one in value):
+                details[name] = [render(one._asdict()) for one in value]
+            else:
+                details.update(plain_field(name, value))
         key = getattr(event, "key", None)
         return {
             "event": event_name(type(event)),

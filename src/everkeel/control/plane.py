@@ -13,6 +13,7 @@ from everkeel.control.access import HOW_TO, Principal, Sessions, Token, Tokens, 
 from everkeel.control.admission import Admission
 from everkeel.control.audit import AuditLog, Entry
 from everkeel.control.board import plain
+from everkeel.control.configuration import control_table
 from everkeel.control.feed import Feed
 from everkeel.control.limits import ABSENT, Doors, read_json
 from everkeel.control.openapi import document
@@ -59,7 +60,8 @@ class ControlPlane:
     Args:
         prefix: Where it lives, below where it is mounted. Mounted at the very prefix, it does not expect it twice.
         tokens: Who may, by bearer token: `Token("ops", "operator", secret)`, or tables of a configuration file.
-            None: those in the environment variable `EVERKEEL_CONTROL_TOKENS`.
+            None: those in the environment variable `EVERKEEL_CONTROL_TOKENS`, and in the table `control` of the
+            configuration that was loaded. `enable_metrics` to `public_readiness` may stand there too.
         authenticate: A function, sync or async, of the Starlette request: a `Principal`, or None for nobody. Asked when
             no token and no session of ours is there. A sync one runs in a thread.
         enable_metrics: False leaves out `metrics`, `snapshot` and `stream`.
@@ -88,10 +90,10 @@ class ControlPlane:
         prefix: str = "/everkeel",
         tokens: Iterable[Token | Mapping[str, Any]] | None = None,
         authenticate: Authenticate | None = None,
-        enable_metrics: bool = True,
-        enable_control: bool = True,
-        readiness: Iterable[str] | Unready = (),
-        public_readiness: bool = False,
+        enable_metrics: bool | None = None,
+        enable_control: bool | None = None,
+        readiness: Iterable[str] | Unready | None = None,
+        public_readiness: bool | None = None,
         max_body: int = 64 * 1024,
         requests_per_second: int = 50,
         strangers_per_second: int = 5,
@@ -106,16 +108,21 @@ class ControlPlane:
             raise ConfigError(
                 "control plane", "prefix", "must be empty, or begin with / and not end with it", repr(prefix)
             )
+        table = control_table()
         self.prefix = prefix
         self.clock = clock or DEFAULT
         self.registry = registry
-        self.enabled = {"metrics": enable_metrics, "control": enable_control}
-        self.readiness = Readiness(readiness)
+        self.enabled = {
+            "metrics": _flag("enable_metrics", enable_metrics, table, default=True),
+            "control": _flag("enable_control", enable_control, table, default=True),
+        }
+        public_readiness = _flag("public_readiness", public_readiness, table, default=False)
+        self.readiness = Readiness(table.get("readiness", ()) if readiness is None else readiness)
         self.max_body = max_body
         self.audit = AuditLog(on_audit)
         self.feed = Feed(registry, self.clock, max_streams)
         self.started_at = self.clock.monotonic()
-        known = Tokens(tokens_of_environment() if tokens is None else tokens)
+        known = Tokens([*tokens_of_environment(), *table.get("tokens", ())] if tokens is None else tokens)
         self.admission = Admission(
             known,
             Sessions(session_length),
@@ -283,6 +290,13 @@ class ControlPlane:
             where = f"{first['pointer']}: " if first["pointer"] else "the body "
             raise ProblemError(400, "invalid-body", f"{where}{first['detail']}", {"errors": wrong})
         return body
+
+
+def _flag(name: str, given: bool | None, table: Mapping[str, Any], *, default: bool) -> bool:
+    value = table.get(name, default) if given is None else given
+    if not isinstance(value, bool):
+        raise ConfigError("control plane", name, "must be true or false", repr(value))
+    return value
 
 
 def _is_there(parameter: Any, request: Request) -> bool:
