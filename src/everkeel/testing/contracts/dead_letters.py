@@ -1,0 +1,355 @@
+"""What a store of dead letters must do, as tests. Subclass it next to your store; `Opened.engine` needs an outbox."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from everkeel.engines.letters import Change, DeadLetterStore, LetterFilter, NewLetter, Status
+from everkeel.engines.rows import OutboxRow
+from everkeel.errors import ConfigError, DeadLetterStateError
+from everkeel.testing.contracts.inbox import Opened, StoreContract, rolled_back
+
+ANN = Change(actor="ann", kind="human", reason="fixed")
+
+
+def letter(event_id: str = "e-1", **changes: Any) -> NewLetter:
+    """A letter that fits most tests."""
+    values: dict[str, Any] = {
+        "consumer": "billing", "topic": "orders", "key": "order-7", "source": "/orders", "event_id": event_id,
+        "event_type": "OrderCreated", "epoch": 0, "attributes": '{"partitionkey":"order-7"}', "payload": '{"n":1}',
+        "encoding": None, "reason": "attempts", "error_type": "shop.errors.Down", "error": "no answer",
+        "traceback": "shop.py:7 in bill", "attempts": 5, "saga_id": "saga-1", "correlation_id": "request-1",
+    }  # fmt: skip
+    return NewLetter(**{**values, **changes})
+
+
+def parked(event_id: str, **changes: Any) -> NewLetter:
+    """A letter that waits behind another."""
+    values = {"status": Status.PARKED, "reason": "parked", "error_type": "", "error": "", "attempts": 0, **changes}
+    return letter(event_id, **values)
+
+
+async def ids(store: DeadLetterStore, wanted: LetterFilter) -> set[str]:
+    """The events of the letters that fit."""
+    return {row.event_id for row in (await store.query(wanted, limit=100)).letters}
+
+
+class DeadLettersContract(StoreContract):
+    """Kept whole, changed by compare-and-set with a trail, replayed through the outbox: the rules for every store."""
+
+    def test_a_letter_is_kept_whole(self) -> None:
+        async def test(opened: Opened) -> None:
+            row = await opened.store.put(letter(behind="nothing"))
+            kept = await opened.store.get(row.id)
+            assert kept == row
+            for name in ("consumer", "topic", "key", "source", "event_id", "event_type", "epoch", "attributes"):
+                assert getattr(kept, name) == getattr(letter(), name)
+            for name in ("payload", "encoding", "reason", "error_type", "error", "traceback", "attempts", "saga_id"):
+                assert getattr(kept, name) == getattr(letter(), name)
+            assert (kept.status, kept.correlation_id, kept.replays, kept.version) == ("pending", "request-1", 0, 1)
+            assert kept.created_at == kept.failed_at == kept.first_failed_at
+            assert await opened.store.get("nothing") is None
+
+        self.run(test)
+
+    def test_the_same_failure_is_written_once(self) -> None:
+        async def test(opened: Opened) -> None:
+            store = opened.store
+            rows = await asyncio.gather(*(store.put(letter()) for _ in range(8)))
+            assert len({row.id for row in rows}) == 1
+            assert await store.count(LetterFilter()) == 1
+            assert len(await store.audit(rows[0].id)) == 1
+
+        self.run(test)
+
+    def test_consumers_topics_and_sources_have_letters_of_their_own(self) -> None:
+        async def test(opened: Opened) -> None:
+            for change in ({}, {"consumer": "shipping"}, {"topic": "returns"}, {"source": "/shop"}):
+                await opened.store.put(letter(**change))
+            assert await opened.store.count(LetterFilter()) == 4
+
+        self.run(test)
+
+    def test_a_replay_that_fails_supersedes_the_letter_and_counts(self) -> None:
+        async def test(opened: Opened) -> None:
+            store = opened.store
+            first = await store.put(letter())
+            await store.transition(first.id, Status.PENDING, Status.REPLAYED, ANN)
+            assert (await store.get(first.id)).replays == 1
+            second = await store.put(letter(epoch=1))
+            assert second.id != first.id
+            assert (second.status, second.replays, second.position) == ("pending", 1, first.position)
+            assert second.first_failed_at == first.failed_at
+            assert (await store.get(first.id)).status == "superseded"
+
+        self.run(test)
+
+    def test_an_old_copy_that_fails_after_a_replay_changes_nothing(self) -> None:
+        async def test(opened: Opened) -> None:
+            store = opened.store
+            await store.put(letter(epoch=2))
+            again = await store.put(letter(epoch=1))
+            assert again.epoch == 2
+            assert await store.count(LetterFilter()) == 1
+
+        self.run(test)
+
+    # ------------------------------------------------------------------ finding them
+
+    def test_every_filter_finds_what_fits_and_nothing_else(self) -> None:
+        async def test(opened: Opened) -> None:
+            store = opened.store
+            odd: dict[str, Any] = {
+                "consumer": "shipping", "event_type": "OrderPaid", "error_type": "KeyError", "topic": "paid",
+                "key": "order-8", "source": "/pay", "saga_id": "saga-2", "correlation_id": None, "reason": "rejected",
+            }  # fmt: skip
+            await store.put(letter("e-1"))
+            row = await store.put(letter("e-2", **odd))
+            await store.transition(row.id, Status.PENDING, Status.DISCARDED, ANN)
+            wanted: dict[str, Any] = {
+                "consumer": "shipping", "type": "OrderPaid", "error": "KeyError", "topic": "paid", "key": "order-8",
+                "source": "/pay", "saga": "saga-2", "reason": "rejected", "event_id": "e-2",
+                "status": (Status.DISCARDED, Status.RESOLVED),
+            }  # fmt: skip
+            for name, value in wanted.items():
+                assert await ids(store, LetterFilter(**{name: value})) == {"e-2"}, name
+                assert await store.count(LetterFilter(**{name: value})) == 1, name
+            assert await ids(store, LetterFilter(**wanted)) == {"e-2"}
+            assert await ids(store, LetterFilter(consumer="shipping", type="OrderCreated")) == set()
+            assert await ids(store, LetterFilter(error="Down")) == {"e-1"}
+            assert await ids(store, LetterFilter(error="shop.errors.Down")) == {"e-1"}
+            assert await ids(store, LetterFilter(correlation="request-1")) == {"e-1"}
+            assert await ids(store, LetterFilter(status=())) == set()
+            assert await ids(store, LetterFilter()) == {"e-1", "e-2"}
+
+        self.run(test)
+
+    def test_letters_are_found_by_when_they_failed(self) -> None:
+        async def test(opened: Opened) -> None:
+            store = opened.store
+            old = await store.put(letter("old"))
+            await self.let_pass(self.moment)
+            new = await store.put(letter("new"))
+            assert await ids(store, LetterFilter(since=new.failed_at)) == {"new"}
+            assert await ids(store, LetterFilter(until=new.failed_at)) == {"old"}
+            assert await ids(store, LetterFilter(since=old.failed_at)) == {"old", "new"}
+            assert await ids(store, LetterFilter(older_than=self.moment)) == {"old"}
+            assert await ids(store, LetterFilter(older_than=600)) == set()
+
+        self.run(test)
+
+    def test_pages_are_stable_while_letters_come_and_go(self) -> None:
+        async def test(opened: Opened) -> None:
+            store = opened.store
+            for number in range(7):
+                await store.put(letter(f"e-{number}"))
+            page = await store.query(LetterFilter(), limit=3)
+            seen = [row.event_id for row in page.letters]
+            await self.let_pass(self.moment)
+            await store.put(letter("newer"))
+            while page.next is not None:
+                page = await store.query(LetterFilter(), limit=3, cursor=page.next)
+                seen += [row.event_id for row in page.letters]
+            assert sorted(seen) == [f"e-{number}" for number in range(7)]
+            assert len((await store.query(LetterFilter(), limit=8)).letters) == 8
+            with pytest.raises(ConfigError, match="cursor must be one that a page gave"):
+                await store.query(LetterFilter(), limit=3, cursor="made up")
+
+        self.run(test)
+
+    # ------------------------------------------------------------------ changing them
+
+    def test_of_sixteen_who_change_a_letter_at_once_one_does_and_the_others_get_nothing(self) -> None:
+        async def test(opened: Opened) -> None:
+            store = opened.store
+            row = await store.put(letter())
+            targets = (Status.REPLAYED, Status.DISCARDED)
+            changes = [store.transition(row.id, Status.PENDING, targets[n % 2], ANN) for n in range(16)]
+            won = [moved for moved in await asyncio.gather(*changes) if moved is not None]
+            assert len(won) == 1
+            assert len(await store.audit(row.id)) == 2
+            assert (await store.get(row.id)).status == won[0].status
+
+        self.run(test)
+
+    def test_a_change_with_an_old_version_does_nothing(self) -> None:
+        async def test(opened: Opened) -> None:
+            store = opened.store
+            row = await store.put(letter())
+            assert (
+                await store.transition(row.id, Status.PENDING, Status.DISCARDED, ANN, version=row.version + 1) is None
+            )
+            moved = await store.transition(row.id, Status.PENDING, Status.DISCARDED, ANN, version=row.version)
+            assert moved is not None
+            assert moved.version == row.version + 1
+
+        self.run(test)
+
+    def test_what_cannot_happen_is_refused(self) -> None:
+        async def test(opened: Opened) -> None:
+            store = opened.store
+            row = await store.put(letter())
+            for before, after in (
+                (Status.DISCARDED, Status.REPLAYED),
+                (Status.RESOLVED, Status.PENDING),
+                (Status.PENDING, Status.PARKED),
+                (Status.SUPERSEDED, Status.REPLAYED),
+            ):
+                with pytest.raises(DeadLetterStateError, match=f"is {before.value}, and cannot become {after.value}"):
+                    await store.transition(row.id, before, after, ANN)
+            assert (await store.get(row.id)).status == "pending"
+
+        self.run(test)
+
+    def test_every_change_leaves_a_line_in_the_trail(self) -> None:
+        async def test(opened: Opened) -> None:
+            store = opened.store
+            row = await store.put(letter())
+            await store.transition(row.id, Status.PENDING, Status.REPLAYED, ANN)
+            await store.settle("billing", "/orders", "e-1", "orders")
+            trail = await store.audit(row.id)
+            assert [(line.before, line.after) for line in trail] == [
+                (None, "pending"),
+                ("pending", "replayed"),
+                ("replayed", "resolved"),
+            ]
+            assert (trail[1].actor, trail[1].kind, trail[1].reason) == ("ann", "human", "fixed")
+            assert trail[0].at <= trail[1].at <= trail[2].at
+
+        self.run(test)
+
+    def test_settling_resolves_what_waits_and_nothing_of_others(self) -> None:
+        async def test(opened: Opened) -> None:
+            store = opened.store
+            mine, other = await store.put(letter()), await store.put(letter(consumer="shipping"))
+            assert await store.settle("billing", "/orders", "e-1", "orders") == 1
+            assert await store.settle("billing", "/orders", "e-1", "orders") == 0
+            assert (await store.get(mine.id)).status == "resolved"
+            assert (await store.get(other.id)).status == "pending"
+
+        self.run(test)
+
+    # ------------------------------------------------------------------ with the outbox
+
+    def test_a_replay_is_a_change_of_status_and_a_row_of_the_outbox_or_neither(self) -> None:
+        async def test(opened: Opened) -> None:
+            transaction, store, outbox = self.transactions(opened), opened.store, opened.engine.outbox
+            row = await store.put(letter())
+
+            async def replay(tx: Any) -> None:
+                epoch = await store.next_epoch(row, tx=tx)
+                assert epoch == 1
+                assert await store.transition(row.id, Status.PENDING, Status.REPLAYED, ANN, tx=tx)
+                await outbox.append([_sent(row, epoch)], tx=tx)
+
+            await rolled_back(transaction, replay)
+            assert (await store.get(row.id)).status == "pending"
+            assert len(await store.audit(row.id)) == 1
+            assert (await outbox.stats()).depth == 0
+            async with transaction() as tx:
+                await replay(tx)
+            assert (await store.get(row.id)).status == "replayed"
+            assert (await outbox.stats()).depth == 1
+
+        self.run(test)
+
+    def test_an_event_that_has_not_left_the_outbox_must_be_waited_for_and_epochs_only_grow(self) -> None:
+        async def test(opened: Opened) -> None:
+            transaction, store, outbox = self.transactions(opened), opened.store, opened.engine.outbox
+            mine, other = await store.put(letter()), await store.put(letter(consumer="shipping"))
+            await outbox.append([_sent(mine, 1)])
+            async with transaction() as tx:
+                assert await store.next_epoch(other, tx=tx) is None
+            (claimed,) = await outbox.claim("relay", 10, 60)
+            await outbox.ack([claimed.lease])
+            async with transaction() as tx:
+                assert await store.next_epoch(other, tx=tx) == 2
+            await store.put(letter(epoch=5))
+            async with transaction() as tx:
+                assert await store.next_epoch(other, tx=tx) == 6
+
+        self.run(test)
+
+    def test_a_letter_in_a_transaction_that_is_rolled_back_was_never_written(self) -> None:
+        async def test(opened: Opened) -> None:
+            transaction, store = self.transactions(opened), opened.store
+            await rolled_back(transaction, lambda tx: store.put(letter(), tx=tx))
+            assert await store.count(LetterFilter()) == 0
+
+        self.run(test)
+
+    # ------------------------------------------------------------------ those behind a letter of their key
+
+    def test_later_events_of_a_key_wait_in_their_order(self) -> None:
+        async def test(opened: Opened) -> None:
+            store = opened.store
+            front = await store.put(letter("e-1"))
+            await store.put(parked("e-2"))
+            await store.put(parked("e-3"))
+
+            async def blocks(event: str, key: str = "order-7", consumer: str = "billing") -> str | None:
+                row = await store.blocking(consumer, "orders", key, "/orders", event)
+                return None if row is None else str(row.event_id)
+
+            assert [await blocks(event) for event in ("e-1", "e-2", "e-3", "e-4")] == [None, "e-1", "e-1", "e-1"]
+            assert await blocks("e-4", key="order-8") is None
+            assert await blocks("e-4", consumer="shipping") is None
+            assert await store.parked("billing", "orders", "order-7", limit=10) == []
+            assert list(await store.parked_keys("billing", 10)) == []
+            await store.transition(front.id, Status.PENDING, Status.REPLAYED, ANN)
+            assert await blocks("e-2") == "e-1"  # nobody knows yet how the replay ends
+            await store.settle("billing", "/orders", "e-1", "orders")
+            assert await blocks("e-2") is None
+            assert await blocks("e-3") == "e-2"
+            followers = await store.parked("billing", "orders", "order-7", limit=10)
+            assert [row.event_id for row in followers] == ["e-2", "e-3"]
+            assert list(await store.parked_keys("billing", 10)) == [("orders", "order-7")]
+
+        self.run(test)
+
+    def test_who_comes_back_keeps_its_place(self) -> None:
+        async def test(opened: Opened) -> None:
+            store = opened.store
+            first = await store.put(letter("e-1"))
+            await store.put(parked("e-2"))
+            await store.transition(first.id, Status.PENDING, Status.REPLAYED, ANN)
+            await store.put(letter("e-1", epoch=1))
+            blocking = await store.blocking("billing", "orders", "order-7", "/orders", "e-2")
+            assert (blocking.event_id, blocking.epoch) == ("e-1", 1)
+            assert await store.blocking("billing", "orders", "order-7", "/orders", "e-1") is None
+
+        self.run(test)
+
+    # ------------------------------------------------------------------ tidying up
+
+    def test_purging_is_bounded_never_takes_what_waits_and_leaves_a_trail(self) -> None:
+        async def test(opened: Opened) -> None:
+            store = opened.store
+            waiting = await store.put(letter("waiting"))
+            rows = [await store.put(letter(f"e-{number}")) for number in range(5)]
+            for row in rows:
+                await store.transition(row.id, Status.PENDING, Status.DISCARDED, ANN)
+            assert await store.purge(600, 10, Change(actor="house")) == 0
+            await self.let_pass(self.moment)
+            assert await store.purge(self.moment, 3, Change(actor="house", reason="retention")) == 3
+            assert await store.purge(self.moment, 3, Change(actor="house", reason="retention")) == 2
+            assert await store.purge(self.moment, 3, Change(actor="house", reason="retention")) == 0
+            assert await ids(store, LetterFilter()) == {"waiting"}
+            assert (await store.get(waiting.id)).status == "pending"
+            last = (await store.audit(rows[0].id))[-1]
+            assert (last.before, last.after, last.actor, last.reason) == ("discarded", None, "house", "retention")
+            await self.let_pass(self.moment)
+            await store.purge(self.moment, 100, Change())
+            assert await store.audit(rows[0].id) == []
+            assert len(await store.audit(waiting.id)) == 1
+
+        self.run(test)
+
+
+def _sent(row: Any, epoch: int) -> OutboxRow:
+    return OutboxRow(
+        row.event_id, row.source, row.event_type, row.topic, row.key, row.attributes, row.payload, row.encoding, epoch
+    )

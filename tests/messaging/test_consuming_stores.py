@@ -1,0 +1,148 @@
+"""Every engine's inbox and dead letters keep the contracts that are shipped with the package."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager
+from uuid import uuid4
+
+import pytest
+
+from everkeel.engines import MemoryEngine, PostgresEngine, SQLiteEngine
+from everkeel.engines.sql.statement import Statement
+from everkeel.idempotency import Fresh, InProgress, MemoryIdempotencyStore
+from everkeel.runtime.clock import Clock
+from everkeel.testing import VirtualClock
+from everkeel.testing.contracts.dead_letters import DeadLettersContract, letter
+from everkeel.testing.contracts.inbox import InboxContract, InboxTransactionContract, Opened
+
+
+class Virtual:
+    """Stores whose clock is ours: time passes when the test says so."""
+
+    @pytest.fixture(autouse=True)
+    def _clock(self):
+        self.clock = VirtualClock()
+
+    async def let_pass(self, seconds: float) -> None:
+        self.clock.advance(seconds)
+
+    def opened_of(self, engine, store: str) -> Opened:
+        return Opened(getattr(engine, store), engine.transaction, engine)
+
+
+class TestMemoryIdempotencyStore(Virtual, InboxContract):
+    @asynccontextmanager
+    async def open(self):
+        yield Opened(MemoryIdempotencyStore(clock=self.clock))
+
+
+class InMemory(Virtual):
+    store: str
+
+    @asynccontextmanager
+    async def open(self):
+        async with MemoryEngine(clock=self.clock) as engine:
+            yield self.opened_of(engine, self.store)
+
+
+class TestMemoryInbox(InMemory, InboxContract, InboxTransactionContract):
+    store = "inbox"
+
+
+class TestMemoryDeadLetters(InMemory, DeadLettersContract):
+    store = "dead_letters"
+
+
+class InSQLite(Virtual):
+    store: str
+
+    @pytest.fixture(autouse=True)
+    def _path(self, tmp_path):
+        self.path = tmp_path / "events.db"
+
+    @asynccontextmanager
+    async def open(self):
+        async with SQLiteEngine(self.path, clock=self.clock) as engine:
+            yield self.opened_of(engine, self.store)
+
+
+class TestSQLiteInbox(InSQLite, InboxContract, InboxTransactionContract):
+    store = "inbox"
+
+
+class TestSQLiteDeadLetters(InSQLite, DeadLettersContract):
+    store = "dead_letters"
+
+
+@pytest.fixture(scope="module")
+def database(postgres_url):
+    """One for all: to make one for each test would take longer than all tests together."""
+    import psycopg
+
+    name = f"contract_{uuid4().hex}"
+    with psycopg.connect(postgres_url, autocommit=True) as connection:
+        connection.execute(f'create database "{name}"')
+        yield f"{postgres_url.rsplit('/', 1)[0]}/{name}"
+        connection.execute(f'drop database "{name}" with (force)')
+
+
+def emptied():
+    yield Statement("TRUNCATE everkeel_outbox, everkeel_inbox, everkeel_dead_letters, everkeel_dead_letter_audit")
+
+
+@pytest.mark.require_server("postgres")
+class InPostgres:
+    store: str
+    driver: str
+
+    @pytest.fixture(autouse=True)
+    def _dsn(self, database):
+        self.dsn = database
+
+    @asynccontextmanager
+    async def open(self):
+        async with PostgresEngine(self.dsn, driver=self.driver) as engine:
+            await engine.run(emptied())
+            yield Opened(getattr(engine, self.store), engine.transaction, engine)
+
+
+class TestPostgresInboxWithAsyncpg(InPostgres, InboxContract, InboxTransactionContract):
+    store, driver = "inbox", "asyncpg"
+
+    @pytest.mark.parametrize("skew", [-3600.0, 3600.0])
+    def test_the_servers_clock_decides_however_wrong_ours_is(self, skew):
+        class Skewed(Clock):
+            time = staticmethod(lambda: Clock.time() + skew)
+            monotonic = staticmethod(lambda: Clock.monotonic() + skew)
+
+        async def test():
+            async with (
+                PostgresEngine(self.dsn) as right,
+                PostgresEngine(self.dsn, clock=Skewed()) as wrong,
+            ):
+                held = await right.inbox.begin("s", "held", lease=60)
+                assert isinstance(await wrong.inbox.begin("s", "held"), InProgress)
+                lapsed = await wrong.inbox.begin("s", "lapsed", lease=0.05)
+                await asyncio.sleep(0.1)
+                assert isinstance(await right.inbox.begin("s", "lapsed"), Fresh)
+                assert not await wrong.inbox.complete(lapsed.token)
+                assert await right.inbox.complete(held.token)
+                await wrong.dead_letters.put(letter())
+                from everkeel.engines.letters import LetterFilter
+
+                assert await right.dead_letters.count(LetterFilter(older_than=60)) == 0
+
+        asyncio.run(test())
+
+
+class TestPostgresInboxWithPsycopg(InPostgres, InboxContract, InboxTransactionContract):
+    store, driver = "inbox", "psycopg"
+
+
+class TestPostgresDeadLettersWithAsyncpg(InPostgres, DeadLettersContract):
+    store, driver = "dead_letters", "asyncpg"
+
+
+class TestPostgresDeadLettersWithPsycopg(InPostgres, DeadLettersContract):
+    store, driver = "dead_letters", "psycopg"
