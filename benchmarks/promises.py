@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from footprint import MEMORY, Bytes, third_party_modules
 from harness import CASES, Result
+from servers import Served
 
 SLACK = 1.5  # `*args, **kwargs` signatures, being scraped and being measured may cost this much of a promise
 
@@ -56,6 +57,9 @@ PROMISES = (
 VARIANTS = ("everkeel, *args, **kwargs", "everkeel, being scraped", "everkeel, OpenTelemetry metrics")
 REJECTED_AT_MOST = 1.5  # times an open breaker's rejection
 IMPORT_AT_MOST = 1.5  # times `import asyncio` alone
+SERVED_OF_BARE = 0.85  # of the bare application's requests per second
+SERVED_OF_PEERS = 1.5
+SERVED_BESIDE = ("middleware", "redis")  # the forms of peers that do as much; the table shows the others too
 
 
 @dataclass(frozen=True)
@@ -69,10 +73,27 @@ class Row:
     holds: bool
 
 
-def check(results: list[Result], memory: list[Bytes], imports: dict[str, float | None]) -> list[Row]:
+def check(
+    results: list[Result], memory: list[Bytes], imports: dict[str, float | None], served: Sequence[Served] = ()
+) -> list[Row]:
     """Every promise that concerns something measured in this run."""
     timed = [row for promise in PROMISES for row in _timed(promise, results)]
-    return [*timed, *_rejected(results), *_bytes(memory), *_imported(imports)]
+    return [*timed, *_rejected(results), *_served(served), *_bytes(memory), *_imported(imports)]
+
+
+def _served(served: Sequence[Served]) -> Iterator[Row]:
+    """The middleware beside the bare application, and beside peers: what each lets through per second."""
+    mine = next((one for one in served if one.kind == "ours" and one.form == "middleware"), None)
+    if mine is None:
+        return
+    for one in served:
+        if one.kind == "ours":
+            continue
+        at_least = SERVED_OF_BARE if one.kind == "bare" else SERVED_OF_PEERS if one.form in SERVED_BESIDE else None
+        if at_least is not None:
+            against = f"{one.name} {one.best:,.0f} : {mine.best:,.0f} requests/s"
+            ratio = mine.best / one.best
+            yield Row("rate limit middleware", f"{at_least:g}x", f"{ratio:.2f}x", against, ratio >= at_least)
 
 
 def _rejected(results: list[Result]) -> Iterator[Row]:

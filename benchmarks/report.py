@@ -6,12 +6,13 @@ import importlib.metadata
 import os
 import platform
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from footprint import Bytes
 from harness import CATEGORIES, Result
 from promises import Row, fastest
+from servers import Served
 
 INTRODUCTION = """\
 # Benchmarks
@@ -34,6 +35,15 @@ signature that takes anything, and *being scraped* has a thread that reads every
 second; both may cost 1.5 times of what is promised. *Two failures, then success* is measured while nobody in the
 process has asked for `current_attempt()` or listens for retries: what either costs is in the table `retry_fail`."""
 
+HTTP = """\
+## http
+
+Requests per second of one small FastAPI application behind rate limiters whose limit is never reached: uvicorn with one
+process, wrk with 16 connections, the best of all rounds of a second, and in brackets the median; and the least
+processor time that the server spent per request. They differ in what they do: our middleware and those of slowapi count
+by address and tell each caller how it stands; fastapi-limiter in memory has one limit for everybody together.
+"""
+
 
 @dataclass(frozen=True)
 class Run:
@@ -45,6 +55,7 @@ class Run:
     imports: dict[str, float | None]
     promises: list[Row]
     skipped: list[str]
+    served: list[Served] = field(default_factory=list)
 
 
 def page(run: Run) -> str:
@@ -53,6 +64,7 @@ def page(run: Run) -> str:
         *_promises(run.promises),
         *_fastest(run.results),
         *_categories(run.results),
+        *_served(run.served),
         *_memory(run.memory),
         *_imports(run.imports),
         *_versions(run),
@@ -132,6 +144,21 @@ def _cell(r: Result | None) -> str:
     return "" if r is None else f"{r.ns:,.0f} ({r.typical:,.0f})"
 
 
+def _served(served: list[Served]) -> Iterator[str]:
+    if served:
+        yield HTTP
+        rows = (
+            [
+                code(one.name),
+                one.kind,
+                f"{one.best:,.0f} ({one.typical:,.0f})",
+                "" if one.cpu is None else f"{one.cpu:.0f}",
+            ]
+            for one in sorted(served, key=lambda one: -one.best)
+        )
+        yield _table("| | kind | requests/s | processor, µs per request |", "|---|---|---:|---:|", rows)
+
+
 def _memory(memory: list[Bytes]) -> Iterator[str]:
     if memory:
         yield "## Memory\n"
@@ -149,7 +176,8 @@ def _imports(imports: dict[str, float | None]) -> Iterator[str]:
 
 
 def _versions(run: Run) -> Iterator[str]:
-    names = {dist for r in run.results for dist in r.dists} | set(run.imports)
+    names = {dist for r in run.results for dist in r.dists} | set(run.imports) | {one.dist for one in run.served}
+    names |= {"fastapi", "starlette", "uvicorn"} if run.served else set()
     found = ((name, version(name)) for name in sorted(names))
     yield "## Versions\n\n" + ", ".join(f"{name} {number}" for name, number in found if number) + ".\n"
 

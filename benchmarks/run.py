@@ -1,8 +1,9 @@
 """Side by side with peers, in one run: prints a page of Markdown and, after a full run, writes it into the docs.
 
-make bench                                            everything, about four minutes
+make bench                                            everything, about seven minutes
 make bench ARGS="--quick"                             a first impression in under a minute
 make bench ARGS="--only retry,retry_fail --check"     some categories; exit status 1 if a promise does not hold
+make bench ARGS="--only http"                         requests per second behind rate limiters (needs wrk)
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import footprint
 import harness
 import promises
 import report
+import servers
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "guide" / "benchmarks.md"
 
@@ -24,13 +26,14 @@ PAGE = Path(__file__).resolve().parents[1] / "docs" / "guide" / "benchmarks.md"
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="few rounds, no memory, two imports; not for the docs")
-    parser.add_argument("--only", help="comma-separated categories: " + ", ".join(harness.CATEGORIES))
+    parser.add_argument("--only", help="comma-separated categories: http, " + ", ".join(harness.CATEGORIES))
     parser.add_argument("--match", help="comma-separated words: cases whose name has one, and the baselines")
     parser.add_argument("--rounds", type=int, help="default 45, with --quick 15")
     parser.add_argument("--block-ms", type=float, default=2.0, help="length of a timed block")
     parser.add_argument("--keys", type=int, default=100_000, help="entries to measure memory over")
     parser.add_argument("--no-memory", action="store_true")
     parser.add_argument("--no-imports", action="store_true")
+    parser.add_argument("--no-http", action="store_true")
     parser.add_argument("--write", type=Path, help="where the page goes; a full run writes docs/guide/benchmarks.md")
     parser.add_argument("--check", action="store_true", help="exit with 1 if a promise does not hold")
     return parser.parse_args()
@@ -39,7 +42,7 @@ def arguments() -> argparse.Namespace:
 def select(only: str | None, match: str | None) -> None:
     if only:
         wanted = only.split(",")
-        if unknown := set(wanted) - set(harness.CATEGORIES):
+        if unknown := set(wanted) - {"http", *harness.CATEGORIES}:
             sys.exit(f"no such category: {', '.join(sorted(unknown))}")
         harness.CASES[:] = [c for c in harness.CASES if c.category in wanted]
     if match:
@@ -66,16 +69,19 @@ def main() -> int:
         footprint.IMPORTS.update({"asyncio alone": "import asyncio", "everkeel": "import everkeel"})
     rounds = chosen.rounds or (15 if chosen.quick else 45)
 
-    imports = {} if chosen.no_imports else footprint.measure_imports(repeats=6)
+    only_http = chosen.only == "http"
+    imports = {} if chosen.no_imports or only_http else footprint.measure_imports(repeats=6)
     bench = harness.Bench(rounds, chosen.block_ms)
     results = harness.results(bench.run())
-    memory = [] if chosen.no_memory or chosen.quick else footprint.measure_memory(bench, chosen.keys)
-    kept = promises.check(results, memory, imports)
-    page = report.page(report.Run(rounds, results, memory, imports, kept, bench.skipped))
+    wants_http = "http" in chosen.only.split(",") if chosen.only else not (chosen.match or chosen.no_http)
+    served = servers.measure(2 if chosen.quick else 15, bench.skipped) if wants_http else []
+    memory = [] if chosen.no_memory or chosen.quick or only_http else footprint.measure_memory(bench, chosen.keys)
+    kept = promises.check(results, memory, imports, served)
+    page = report.page(report.Run(rounds, results, memory, imports, kept, bench.skipped, served))
     print(page)
 
     broken_cases = [f"{c.category}/{c.name} ({c.mode})" for c in harness.CASES if c.kind == "ours" and not c.samples]
-    full = not (partial or chosen.no_memory or chosen.no_imports)
+    full = not (partial or chosen.no_memory or chosen.no_imports or chosen.no_http)
     target = chosen.write or (PAGE if full and not broken_cases else None)
     if broken_cases:
         print("cases of our own failed their check, nothing is written: " + "; ".join(broken_cases), file=sys.stderr)
