@@ -23,6 +23,7 @@ COMMANDS: dict[str, Command] = {
     "policies": Command("everkeel.cli.policies", "see the policies of a running service; enable, disable, shadow them"),
     "serve": Command("everkeel.cli.serve", "run the control plane alone"),
     "demo": Command("everkeel.demo.cli", "a payment provider has a bad day, with and without Everkeel"),
+    "generate": Command("everkeel.cli.generate", "write a protected service and its client from an OpenAPI document"),
     "schema": Command("everkeel.cli.schema", "print the JSON Schema of a file of configuration"),
 }
 
