@@ -219,7 +219,7 @@ def make_fallback(plan: Plan, record: said.Fallback) -> Fallback:
         if kind == "coroutine":
             result = answer(failure, args, kwargs)
             return await result if hasattr(result, "__await__") else result
-        result = await in_a_worker(where, answer, (failure, args, kwargs), {})
+        result = await in_a_worker(where, answer, (failure, args, kwargs), {}, stage=kind == "stage")
         return await to_the_end(result) if kind == "stage" else result
 
     return fallback(

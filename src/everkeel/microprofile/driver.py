@@ -108,11 +108,13 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_forget)
 
 
-async def in_a_worker(where: str, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+async def in_a_worker(
+    where: str, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], *, stage: bool = False
+) -> Any:
     """Call `fn` in a worker thread, in a copy of this context, and wait for it.
 
     Cancelled, it tells the body (unless the call was cancelled without that) and waits on: what the body holds, a
-    place in a bulkhead above all, it holds until it has really ended.
+    place in a bulkhead above all, it holds until it has really ended; a `stage` until the future it returned has, too.
     """
     loop, call = asyncio.get_running_loop(), the_call()
     ended: asyncio.Future[tuple[Any, BaseException | None]] = DEFAULT.future(loop)
@@ -147,6 +149,8 @@ async def in_a_worker(where: str, fn: Callable[..., Any], args: tuple[Any, ...],
     interrupted = await held(ended, cancellation.cancel, lambda: call.interrupts)
     result, error = ended.result()
     if interrupted is not None:
+        if stage:
+            await _too_late(result)
         raise interrupted
     if error is not None:
         try:
@@ -154,6 +158,15 @@ async def in_a_worker(where: str, fn: Callable[..., Any], args: tuple[Any, ...],
         finally:
             del error, ended  # no cycle through this frame
     return result
+
+
+async def _too_late(awaitable: Any) -> None:
+    """What a body returned that was given up before: it has begun, and then it also ends, or it never begins."""
+    if asyncio.iscoroutine(awaitable):
+        awaitable.close()
+    elif asyncio.isfuture(awaitable) and awaitable.get_loop() is asyncio.get_running_loop():
+        call = the_call()
+        await held(awaitable, awaitable.cancel, lambda: call.interrupts)
 
 
 async def held(

@@ -83,7 +83,7 @@ class Guarded:
         return await in_a_worker(self.plan.tag, self._fn, args, kwargs)
 
     async def _to_the_end(self, *args: Any, **kwargs: Any) -> Any:
-        begun = await in_a_worker(self.plan.tag, self._fn, args, kwargs)
+        begun = await in_a_worker(self.plan.tag, self._fn, args, kwargs, stage=True)
         return await to_the_end(_awaitable(begun, self.plan.tag))
 
     # ------------------------------------------------------------------ asynchronous calls
