@@ -11,11 +11,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol, cast
 
-from everkeel.microprofile import additions, fallbacks, taps
+from everkeel.microprofile import additions, config, fallbacks, taps
 from everkeel.microprofile import annotations as said
 from everkeel.microprofile.annotations import Annotation, seconds
 from everkeel.microprofile.backoffs import Delays
-from everkeel.microprofile.calls import Named, real, the_call
+from everkeel.microprofile.calls import judged, real, the_call
 from everkeel.microprofile.driver import in_a_worker, to_the_end
 from everkeel.microprofile.exceptions import BulkheadException, CircuitBreakerOpenException, TimeoutException
 from everkeel.microprofile.extras import BeforeRetry, RateLimit
@@ -135,6 +135,7 @@ def make_retry(
     """At most `maxRetries` more attempts, none begun after `maxDuration`. `delays`: a backoff, made for each call."""
     delay = seconds(record.delay, record.delay_unit)
     jitter = seconds(record.jitter, record.jitter_delay_unit)
+    on, ignore = judged(record.retry_on, record.abort_on, causes=config.current().judges_causes)
 
     def pause(attempt: int, outcome: Outcome) -> float:
         length = delay
@@ -149,9 +150,9 @@ def make_retry(
 
     return retry(
         attempts=_NO_LIMIT if record.max_retries < 0 else record.max_retries + 1,
-        on=Named(record.retry_on) if on_error is None else on_error,
+        on=on if on_error is None else on_error,
         on_result=on_result,
-        ignore=Named(record.abort_on) if record.abort_on else None,
+        ignore=ignore,
         backoff=pause if jitter or delays is not None else delay,
         jitter=None,
         max_duration=seconds(record.max_duration, record.duration_unit) or None,
@@ -164,13 +165,14 @@ def make_retry(
 def make_breaker(record: said.CircuitBreaker) -> CircuitBreaker:
     """Opens on a full window, closes when all of a fixed number of trials succeed."""
     size = record.request_volume_threshold
+    on, ignore = judged(record.fail_on, record.skip_on, causes=config.current().judges_causes)
     return circuit_breaker(
         failure_rate=record.failure_ratio,
         allow_zero_rate=True,
         window=size,
         minimum_calls=size,
-        on=Named(record.fail_on),
-        ignore=Named(record.skip_on) if record.skip_on else None,
+        on=on,
+        ignore=ignore,
         ignored="success",
         rejections="failure",
         open_for=seconds(record.delay, record.delay_unit),
@@ -202,6 +204,7 @@ def make_fallback(plan: Plan, record: said.Fallback) -> Fallback:
     """Answers where everything else has failed."""
     answer = fallbacks.alternative(plan.target, record, bound=plan.bound)
     kind, where = plan.kind, plan.tag
+    on, ignore = judged(record.apply_on, record.skip_on, causes=config.current().judges_causes)
 
     def begin() -> BaseException:
         call = the_call()
@@ -224,6 +227,6 @@ def make_fallback(plan: Plan, record: said.Fallback) -> Fallback:
 
     return fallback(
         afall_back if plan.awaited else fall_back,
-        on=Named(record.apply_on),
-        ignore=Named(record.skip_on) if record.skip_on else None,
+        on=on,
+        ignore=ignore,
     )

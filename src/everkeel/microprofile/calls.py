@@ -72,6 +72,31 @@ class Named:
         return hash(self.classes)
 
 
+def judged(
+    on: tuple[type[BaseException], ...], ignore: tuple[type[BaseException], ...], *, causes: bool
+) -> tuple[Callable[[BaseException], bool], Callable[[BaseException], bool] | None]:
+    """Two lists of exception classes as policies ask them: what counts, and what does not whatever the first says.
+
+    `causes`: an exception that neither list knows is judged by what it was raised from, as far up as need be.
+    """
+    if not causes:
+        return Named(on), Named(ignore) if ignore else None
+
+    def verdict(error: BaseException) -> bool | None:
+        one: BaseException | None = real(error)
+        seen: set[int] = set()
+        while one is not None and id(one) not in seen:  # a chain may be a ring
+            seen.add(id(one))
+            if isinstance(one, ignore):
+                return False
+            if isinstance(one, on):
+                return True
+            one = one.__cause__ or one.__context__
+        return None
+
+    return lambda error: verdict(error) is True, lambda error: verdict(error) is False
+
+
 class Call:
     """One call of a guarded method, with all its attempts."""
 

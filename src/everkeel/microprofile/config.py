@@ -23,6 +23,10 @@ from everkeel.microprofile.values import PARAMETERS, Reader, boolean
 
 NON_FALLBACK = "MP_Fault_Tolerance_NonFallback_Enabled"
 METRICS = "MP_Fault_Tolerance_Metrics_Enabled"
+CAUSES = "Everkeel_Fault_Tolerance_Causes_Enabled"
+"""Ours, off by default: an exception that no list knows is judged by its causes."""
+SIGNATURES = "Everkeel_Fault_Tolerance_Signatures_Enabled"
+"""Ours, off by default: a method that is declared to return an awaitable is asynchronous without being marked so."""
 PRIORITY = "mp.fault.tolerance.interceptor.priority"
 """Read by nobody: here the place of a decorator says what it is outside of."""
 
@@ -38,7 +42,7 @@ class Found(NamedTuple):
 
 
 class Configuration:
-    """What the sources say, the highest ordinal first. Immutable; the two global switches are read at once.
+    """What the sources say, the highest ordinal first. Immutable; global switches are read at once.
 
     >>> configuration = Configuration({"Retry/maxRetries": 1, "shop.Orders/pay/Retry/maxRetries": 5})
     >>> configuration.overrides("Retry", level="method", class_name="shop.Orders", method="pay")
@@ -52,6 +56,8 @@ class Configuration:
         self._sources = tuple(sorted(made, key=lambda source: (-source.ordinal, source.name)))
         self.non_fallback_enabled = self._switch(NON_FALLBACK)
         self.metrics_enabled = self._switch(METRICS)
+        self.judges_causes = self._switch(CAUSES, otherwise=False)
+        self.believes_signatures = self._switch(SIGNATURES, otherwise=False)
 
     def find(self, key: str) -> Found | None:
         """The value of a key in the highest source that has it. Set to nothing hides lower sources, and is no value."""
@@ -100,9 +106,9 @@ class Configuration:
                 return bool(_read(boolean, found, f"{classes[0]}.{method}", f"{annotation}.enabled"))
         return self.non_fallback_enabled or annotation == "Fallback"
 
-    def _switch(self, key: str) -> bool:
+    def _switch(self, key: str, *, otherwise: bool = True) -> bool:
         found = self.find(key)
-        return found is None or bool(_read(boolean, found, "configuration", key))
+        return otherwise if found is None else bool(_read(boolean, found, "configuration", key))
 
 
 def _read(read: Reader, found: Found, where: str, what: str) -> object:

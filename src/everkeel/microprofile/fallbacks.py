@@ -97,14 +97,31 @@ def alternative(
 
         return handle
     name = attribute_of(target, record.fallback_method or "")
+    told = _is_told(target.fn, found(target, record.fallback_method or ""))
+
+    def more(failure: BaseException, kwargs: dict[str, Any]) -> dict[str, Any]:
+        return {**kwargs, ERROR: failure} if told else kwargs
+
     if bound:
         # Looked up on the object at each call: an override in a subclass is the one to use.
-        return lambda failure, args, kwargs: getattr(args[0], name)(*args[1:], **kwargs)
+        return lambda failure, args, kwargs: getattr(args[0], name)(*args[1:], **more(failure, kwargs))
     if target.owner is not None:
         owner = target.owner
-        return lambda failure, args, kwargs: getattr(owner, name)(*args, **kwargs)
+        return lambda failure, args, kwargs: getattr(owner, name)(*args, **more(failure, kwargs))
     space = target.fn.__globals__
-    return lambda failure, args, kwargs: space[name](*args, **kwargs)
+    return lambda failure, args, kwargs: space[name](*args, **more(failure, kwargs))
+
+
+ERROR = "error"
+"""A fallback method that has a parameter of this name, where the guarded one has none, is told what failed."""
+
+
+def _is_told(fn: Callable[..., Any], other: Callable[..., Any] | None) -> bool:
+    if other is None:
+        return False
+    mine, theirs = (inspect.signature(inspect.unwrap(one)).parameters for one in (fn, other))
+    taken = theirs.get(ERROR)
+    return taken is not None and ERROR not in mine and taken.kind in (taken.POSITIONAL_OR_KEYWORD, taken.KEYWORD_ONLY)
 
 
 def found(target: Target, name: str) -> Callable[..., Any] | None:
@@ -151,7 +168,9 @@ def check(target: Target, record: Fallback) -> None:
 
 
 def _check_parameters(target: Target, record: Fallback, fn: Callable[..., Any], other: Callable[..., Any]) -> None:
-    mine, theirs = inspect.signature(fn).parameters.values(), inspect.signature(other).parameters.values()
+    mine, theirs = (list(inspect.signature(one).parameters.values()) for one in (fn, other))
+    if _is_told(fn, other):
+        theirs = [one for one in theirs if one.name != ERROR]
     if [_shape(one) for one in mine] != [_shape(one) for one in theirs]:
         raise record.wrong(
             target.where,

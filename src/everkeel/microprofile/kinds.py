@@ -48,6 +48,13 @@ def kind_of(fn: Callable[..., Any], *, asynchronous: bool, where: str) -> Kind:
     raise FaultToleranceDefinitionException(where, "Asynchronous", allowed, _text(shown))
 
 
+def returns_awaitable(fn: Callable[..., Any]) -> bool:
+    """Is a function declared to return an awaitable?"""
+    written = return_type(fn)
+    origin = typing.get_origin(written) or written
+    return isinstance(origin, type) and issubclass(origin, Awaitable)
+
+
 def return_type(fn: Callable[..., Any]) -> Any:
     """The declared return type; `UNKNOWN` where there is none or it cannot be found."""
     return hint_of(fn, "return")

@@ -20,6 +20,7 @@ from weakref import WeakKeyDictionary, WeakSet
 
 from everkeel.microprofile import additions, config, fallbacks, kinds
 from everkeel.microprofile.annotations import Annotation
+from everkeel.microprofile.annotations import Asynchronous as SaidAsynchronous
 from everkeel.microprofile.annotations import Fallback as SaidFallback
 from everkeel.microprofile.assembly import Plan
 from everkeel.microprofile.calls import name_of, where_of
@@ -177,6 +178,8 @@ class Method:
             )
             record.check(where)
             records[name] = record
+        if records and configured.believes_signatures and kinds.returns_awaitable(self.origin):
+            records.setdefault("Asynchronous", SaidAsynchronous())
         kind = kinds.kind_of(self.origin, asynchronous="Asynchronous" in records, where=where)
         above = [] if cls is None else [name_of(one) for one in cls.__mro__]
 

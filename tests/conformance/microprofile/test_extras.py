@@ -669,3 +669,111 @@ def test_jitter_is_added_to_what_the_backoff_says(virtual_time: VirtualClock) ->
     gaps = [after - before for before, after in pairwise(moments)]
     assert gaps != [1, 2, 4, 8]
     assert gaps == [pytest.approx(delay, abs=0.1) for delay in (1, 2, 4, 8)]
+
+
+@pytest.mark.rule("SR-12")
+@pytest.mark.parametrize("enabled", [True, False])
+async def test_a_method_that_returns_an_awaitable_may_be_asynchronous_by_its_signature(
+    virtual_time: VirtualClock, enabled: bool
+) -> None:
+    config.configure({config.SIGNATURES: enabled}, environment=False)
+    steps = iter([DownError, None])
+
+    @mp.Retry(jitter=0)
+    def stage() -> Awaitable[str]:
+        async def answer() -> str:
+            step = next(steps)
+            if step is not None:
+                raise step
+            return "value"
+
+        return answer()
+
+    if enabled:
+        assert await stage() == "value"
+    else:
+        with pytest.raises(DownError):
+            await stage()
+
+
+class WrapperError(Exception):
+    pass
+
+
+def _chained(error: BaseException, cause: BaseException | None) -> BaseException:
+    error.__cause__ = cause
+    return error
+
+
+def _ring() -> BaseException:
+    one, other = WrapperError(), WrapperError()
+    one.__cause__, other.__cause__ = other, one
+    return one
+
+
+@pytest.mark.rule("SR-13")
+@pytest.mark.parametrize(
+    ("error", "runs"),
+    [
+        (_chained(WrapperError(), DownError()), 2),
+        (_chained(WrapperError(), _chained(WrapperError(), DownError())), 2),
+        (_chained(WrapperError(), _chained(OtherError(), DownError())), 1),
+        (_chained(DownError(), OtherError()), 2),
+        (_chained(WrapperError(), None), 1),
+        (_ring(), 1),
+    ],
+)
+def test_an_exception_that_no_list_knows_may_be_judged_by_its_causes(error: BaseException, runs: int) -> None:
+    config.configure({config.CAUSES: True}, environment=False)
+    made: list[int] = []
+
+    @mp.Retry(maxRetries=1, jitter=0, retryOn=DownError, abortOn=OtherError)
+    def work() -> None:
+        made.append(1)
+        raise error
+
+    with pytest.raises(type(error)):
+        work()
+    assert len(made) == runs
+
+
+@pytest.mark.rule("SR-13")
+def test_causes_are_not_looked_at_unless_that_is_wanted() -> None:
+    made: list[int] = []
+
+    @mp.Retry(maxRetries=1, jitter=0, retryOn=DownError)
+    def work() -> None:
+        made.append(1)
+        raise WrapperError from DownError()
+
+    with pytest.raises(WrapperError):
+        work()
+    assert len(made) == 1
+
+
+class Told:
+    @mp.Fallback(fallbackMethod="instead")
+    def work(self, item: str, *, urgent: bool = False) -> str:
+        raise DownError("down")
+
+    def instead(self, item: str, error: DownError, *, urgent: bool = False) -> str:
+        return f"{item} {urgent} {error}"
+
+    @mp.Fallback(fallbackMethod="later", skipOn=OtherError)
+    async def coroutine(self, error_code: int) -> str:
+        raise DownError("down") if error_code else OtherError("skipped")
+
+    async def later(self, error_code: int, *, error: BaseException) -> str:
+        return f"{error_code} {error}"
+
+
+@pytest.mark.rule("SR-14")
+def test_a_fallback_method_may_be_told_what_failed() -> None:
+    assert Told().work("a", urgent=True) == "a True down"
+
+
+@pytest.mark.rule("SR-14")
+async def test_lists_are_looked_at_before_it_is_told(virtual_time: VirtualClock) -> None:
+    assert await Told().coroutine(7) == "7 down"
+    with pytest.raises(OtherError):
+        await Told().coroutine(0)
