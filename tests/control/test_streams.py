@@ -119,7 +119,9 @@ async def test_nobody_is_listened_to_while_nobody_reads(connect, fetch, virtual_
     assert len(hub.everywhere) == len(before) + 1
     assert len(fetch.layers()) == 1  # and a healthy call costs what it always does
     await over(task, wire)
-    await asyncio.sleep(1)
+    await asyncio.sleep(20)
+    assert hub.everywhere != before  # a page that is reloaded must not make every function be woven anew
+    await asyncio.sleep(20)
     assert hub.everywhere == before
     wire, task = connect("/events")  # and again
     await asyncio.sleep(0.1)

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from everkeel.control.access import HOW_TO, Principal, Sessions, Token, Tokens
+from everkeel.control.access import Principal, Sessions, Token, Tokens
 from everkeel.control.problems import ProblemError
 from everkeel.control.section import Endpoint
 from everkeel.runtime.trouble import report
@@ -47,6 +47,8 @@ class Admission:
         if endpoint.role is None:
             if endpoint.limited:
                 self._doors.pass_stranger(_address(request))
+                if self._nobody_can():
+                    raise _closed()
             elif not request.headers.get("authorization") and COOKIE not in request.cookies:
                 return None
             return self._known(request)[0]
@@ -80,14 +82,15 @@ class Admission:
         principal = await self._by_application(request)
         if principal is not None:
             return principal
-        headers = {"WWW-Authenticate": 'Bearer realm="everkeel"'}
-        if not self._tokens and self._authenticate is None:
-            detail = "no credentials are configured, so nobody is let in; the service's log says how to set some"
-            raise ProblemError(401, "closed", detail, headers=headers)
+        if self._nobody_can():
+            raise _closed()
         if "authorization" in request.headers or COOKIE in request.cookies:
             _log.warning("wrong credentials from %s for %s %s", address, request.method, request.url.path)
-            raise ProblemError(401, "wrong-credentials", "these credentials are not known, or over", headers=headers)
-        raise ProblemError(401, "no-credentials", "send Authorization: Bearer <token>", headers=headers)
+            raise _unauthorised("wrong-credentials", "these credentials are not known, or over")
+        raise _unauthorised("no-credentials", "send Authorization: Bearer <token>")
+
+    def _nobody_can(self) -> bool:
+        return not self._tokens and self._authenticate is None
 
     async def _by_application(self, request: Request) -> Principal | None:
         if self._authenticate is None:
@@ -115,11 +118,8 @@ class Admission:
         else:
             principal = await self._by_application(request)
         if principal is None:
-            if not self._tokens and self._authenticate is None:
-                _log.warning("nobody can begin a session: %s", HOW_TO)
             _log.warning("wrong credentials from %s for a session", _address(request))
-            headers = {"WWW-Authenticate": 'Bearer realm="everkeel"'}
-            raise ProblemError(401, "wrong-credentials", "this token is not known", headers=headers)
+            raise _unauthorised("wrong-credentials", "this token is not known")
         value = self._sessions.begin(principal, token, self._clock.time())
         return principal, self._cookie(request, value, int(self._sessions.length))
 
@@ -151,6 +151,15 @@ def must_be_our_page(request: Request) -> None:
     origin = request.headers.get("origin")
     if origin is not None and origin.partition("://")[2] != request.headers.get("host"):
         raise problem
+
+
+def _closed() -> ProblemError:
+    detail = "no credentials are configured, so nobody is let in; the service's log says how to set some"
+    return _unauthorised("closed", detail)
+
+
+def _unauthorised(kind: str, detail: str) -> ProblemError:
+    return ProblemError(401, kind, detail, headers={"WWW-Authenticate": 'Bearer realm="everkeel"'})
 
 
 def _address(request: Request) -> str:

@@ -61,9 +61,10 @@ def sources_of(policy: AnyPolicy) -> dict[str, str]:
     return {name: one.source for name, one in sorted(config.effective(policy).items())}
 
 
-def version_of(policy: AnyPolicy) -> str:
+def version_of(policy: AnyPolicy, settings: dict[str, Any] | None = None) -> str:
     """What the settings' entity tag holds: equal settings, equal version."""
-    text = json.dumps([policy.type, policy.name, settings_of(policy)], sort_keys=True, default=str)
+    shown = settings_of(policy) if settings is None else settings
+    text = json.dumps([policy.type, policy.name, shown], sort_keys=True, default=str)
     return hashlib.sha256(text.encode()).hexdigest()[:20]
 
 

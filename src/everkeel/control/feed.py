@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 ROUND = 0.25
 """Seconds between two rounds of happenings."""
 ROUNDS_PER_READING = 4
+LINGER = 120
+"""Rounds to listen on after the last reader left: to begin and to end listening lets every decorated function be woven
+anew, and a page that is reloaded comes back at once."""
 AT_ONCE = 50
 """So many policies are read before others get the event loop."""
 
@@ -157,7 +160,7 @@ class Feed:
 
 
 class _Rounds:
-    """The rounds of one event loop: begun by its first reader, over with its last."""
+    """The rounds of one event loop: begun by its first reader, over a while after its last."""
 
     def __init__(self, feed: Feed, ear: Ear) -> None:
         self._feed, self._ear = feed, ear
@@ -173,10 +176,11 @@ class _Rounds:
 
     async def _run(self) -> None:
         try:
-            turn = 0
-            while self.readers:
+            turn = last = 0
+            while turn - last < LINGER:
                 await self._feed.pause()
                 turn += 1
+                last = turn if self.readers else last
                 try:
                     self._tell(self._ear.take())
                     if turn % ROUNDS_PER_READING == 0:
@@ -186,6 +190,7 @@ class _Rounds:
                 if stream.server_is_stopping():
                     for reader in self.readers:
                         reader.end("bye", "the server is stopping")
+                    return
         finally:
             self._ear.close()
 

@@ -32,7 +32,13 @@ if TYPE_CHECKING:
 
 Part: TypeAlias = Literal["metrics", "control"]
 METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
-OBJECT: dict[str, Any] = {"type": "object"}
+PAGE_HEADERS = {
+    "Content-Security-Policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; font-src 'self'; "
+        "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    )
+}
+"""For a section that answers a page of its own: files of this origin, nothing inline, in nobody's frame."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +90,8 @@ class Endpoint:
 
     Args:
         method: GET, POST, PUT, PATCH or DELETE.
-        path: As OpenAPI writes it. A parameter `{name}` may contain slashes, since names of policies may.
+        path: As OpenAPI writes it; "/" is the prefix itself. A parameter `{name}` may contain slashes, since names of
+            policies may.
         handle: An async function of the `Exchange`.
         role: The least role that may; None opens it to everybody, without credentials.
         summary: One line for the document.
@@ -123,7 +130,7 @@ class Endpoint:
         where = f"endpoint {self.method} {self.path}"
         if self.method not in METHODS:
             raise ConfigError(where, "method", f"must be one of {', '.join(METHODS)}", repr(self.method))
-        if not re.fullmatch(r"(/([a-z0-9._-]+|\{[a-z_]+\}))+", self.path):
+        if self.path != "/" and not re.fullmatch(r"(/([a-z0-9._-]+|\{[a-z_]+\}))+", self.path):
             raise ConfigError(where, "path", "must be made of /words and /{parameters}", repr(self.path))
         try:
             for parameter in self.parameters:
@@ -145,6 +152,8 @@ class Endpoint:
 
     def pattern(self) -> re.Pattern[str]:
         """What its paths look like, decoded."""
+        if self.path == "/":
+            return re.compile("/?")
         text = re.escape(self.path).replace(r"\{", "{").replace(r"\}", "}")
         text = text.replace("{name}", "(?P<name>.+)")  # names of policies may have slashes
         return re.compile(re.sub(r"\{([a-z_]+)\}", r"(?P<\1>[^/]+)", text), re.DOTALL)

@@ -51,12 +51,13 @@ IF_MATCH = Parameter(
 
 def shown(policy: AnyPolicy) -> dict[str, Any]:
     """The settings of a policy."""
+    settings = configuration.settings_of(policy)
     return {
         "type": policy.type,
         "name": policy.name,
-        "settings": configuration.settings_of(policy),
+        "settings": settings,
         "sources": configuration.sources_of(policy),
-        "version": configuration.version_of(policy),
+        "version": configuration.version_of(policy, settings),
     }
 
 
@@ -66,7 +67,7 @@ async def all_settings(exchange: Exchange) -> Any:
     for number, policy in enumerate(exchange.plane.registry, 1):
         if fits(policy, exchange.query):
             found.append(shown(policy))
-        if number % 50 == 0:
+        if number % 10 == 0:  # others get the event loop in between
             await asyncio.sleep(0)
     return {"policies": found}
 
