@@ -26,7 +26,7 @@ class LocalWakeup:
                 return
         for loop, future in waiting:
             try:
-                loop.call_soon_threadsafe(_resolve, future)
+                loop.call_soon_threadsafe(_resolve, future, True)
             except RuntimeError:
                 pass  # that loop is closed, and nobody waits there any more
 
@@ -42,7 +42,7 @@ class LocalWakeup:
             self._waiting.setdefault(topic, []).append(entry)
         timer = None
         if timeout is not None:
-            timer = self._clock.later(loop, timeout, lambda: future.done() or future.set_result(False))
+            timer = self._clock.later(loop, timeout, lambda: _resolve(future, False))
         try:
             return await future
         finally:
@@ -56,6 +56,6 @@ class LocalWakeup:
                         del self._waiting[topic]
 
 
-def _resolve(future: asyncio.Future[bool]) -> None:
+def _resolve(future: asyncio.Future[bool], signalled: bool) -> None:
     if not future.done():
-        future.set_result(True)
+        future.set_result(signalled)

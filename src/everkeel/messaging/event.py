@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import builtins
 import json
 import re
 from base64 import b64decode, b64encode
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from types import MappingProxyType
-from typing import Any, Self, TypeAlias, TypeVar, cast
+from typing import Any, Self, TypeAlias, TypeVar
 from urllib.parse import quote, unquote
 from uuid import uuid4
 
@@ -70,6 +71,7 @@ class Event:
     type: str
     body: bytes | None
     """The data as it travels; None: there is none."""
+    _data: Any
     attributes: Mapping[str, Attribute]
     """All other attributes by their CloudEvents names, extensions included."""
 
@@ -175,7 +177,7 @@ class Event:
                 raise EventError(f"event {self.type!r}", f"its data is not the JSON it should be: {error}") from error
         return self.body.decode() if str(self.content_type).startswith("text/") else self.body
 
-    def data_as(self, wanted: type[T]) -> T:
+    def data_as(self, wanted: builtins.type[T]) -> T:
         """The data as a dataclass, a pydantic model or a msgspec struct of yours.
 
         The class is the reader's choice and never comes from the event.
@@ -417,4 +419,4 @@ def _moment(value: Any, owner: str) -> str:
             raise EventError(owner, f"time must be a moment as RFC 3339 writes it (got {value!r})") from None
     if not isinstance(value, datetime) or value.tzinfo is None:
         raise EventError(owner, f"time must be a moment with a time zone (got {value!r})")
-    return cast("datetime", value).astimezone(UTC).isoformat().replace("+00:00", "Z")
+    return value.astimezone(UTC).isoformat().replace("+00:00", "Z")

@@ -11,6 +11,7 @@ if _TYPE_CHECKING:
     from everkeel.testing.assertions import assert_attempts, assert_delays, assert_explained, assert_state
     from everkeel.testing.cancelling import CancelledRun, cancel_at_every_await
     from everkeel.testing.clock import VirtualClock
+    from everkeel.testing.crashing import Crashed, crash_as_told, crash_at
     from everkeel.testing.deadlock import DeadlockError
     from everkeel.testing.double import Flaky
     from everkeel.testing.isolation import fresh_everkeel
@@ -20,15 +21,16 @@ if _TYPE_CHECKING:
     from everkeel.testing.shrinking import shrink_faults
 
 __all__ = [
-    "CancelledRun", "DeadlockError", "EventRecorder", "Flaky", "VirtualClock", "VirtualLoop", "assert_attempts",
-    "assert_delays", "assert_explained", "assert_state", "cancel_at_every_await", "fresh_everkeel", "record_events",
-    "run", "shrink_faults", "virtual_time", "wait_until_idle",
+    "CancelledRun", "Crashed", "DeadlockError", "EventRecorder", "Flaky", "VirtualClock", "VirtualLoop",
+    "assert_attempts", "assert_delays", "assert_explained", "assert_state", "cancel_at_every_await", "crash_as_told",
+    "crash_at", "fresh_everkeel", "record_events", "run", "shrink_faults", "virtual_time", "wait_until_idle",
 ]  # fmt: skip
 
 _HOMES = {
     "assertions": ("assert_attempts", "assert_delays", "assert_explained", "assert_state"),
     "cancelling": ("CancelledRun", "cancel_at_every_await"),
     "clock": ("VirtualClock",),
+    "crashing": ("Crashed", "crash_as_told", "crash_at"),
     "deadlock": ("DeadlockError",),
     "double": ("Flaky",),
     "isolation": ("fresh_everkeel",),

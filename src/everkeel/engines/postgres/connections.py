@@ -31,11 +31,16 @@ class _Transactions:
     """A transaction on any connection that is lent."""
 
     acquire: Any
+    _begin: Any = None
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[Any]:
-        async with self.acquire() as connection, begun(connection):
-            yield connection
+        if self._begin is not None:
+            async with self._begin() as connection:
+                yield connection
+        else:
+            async with self.acquire() as connection, begun(connection):
+                yield connection
 
 
 class AsyncpgConnections(_Transactions):
@@ -49,7 +54,7 @@ class AsyncpgConnections(_Transactions):
         self._pool: Any = None
 
     async def start(self) -> None:
-        import asyncpg
+        import asyncpg  # type: ignore[import-untyped]  # it ships no types
 
         self._pool = await asyncpg.create_pool(self._dsn, min_size=0, max_size=self._most, **self._options)
 
@@ -109,7 +114,7 @@ class GivenPool(_Transactions):
             self.acquire = self._from_psycopg
         elif ("sqlalchemy", "AsyncEngine") in kind:
             self.acquire = pool.execution_options(isolation_level="AUTOCOMMIT").connect
-            self.transaction = pool.begin
+            self._begin = pool.begin
         else:
             raise ConfigError(
                 "PostgresEngine", "pool",

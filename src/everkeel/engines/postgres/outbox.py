@@ -194,6 +194,7 @@ class PostgresOutbox:
         self._engine.run_sync(self._append(rows, delay), tx)
 
     def _append(self, rows: Sequence[OutboxRow], delay: float) -> Operation[None]:
+        rows = _distinct(rows)
         if self._engine.serialise_keys:
             # In the order of their names: two writers of the same two keys must not wait for each other.
             for name in sorted({f"everkeel/{row.topic}/{row.key}" for row in rows if row.key is not None}):
@@ -271,6 +272,16 @@ class PostgresOutbox:
 
     async def purge(self, older_than: float, limit: int) -> int:
         return len(await self._engine.run(_seqs(Statement(_PURGE, {"age": float(older_than), "limit": limit}))))
+
+
+def _distinct(rows: Sequence[OutboxRow]) -> Sequence[OutboxRow]:
+    """Each event once: one statement cannot insert a row and then find it there."""
+    best: dict[tuple[str, str, str], OutboxRow] = {}
+    for row in rows:
+        known = best.setdefault((row.source, row.id, row.topic), row)
+        if row.epoch > known.epoch:
+            best[row.source, row.id, row.topic] = row
+    return list(best.values())
 
 
 def _seqs(statement: Statement) -> Operation[frozenset[int]]:

@@ -107,7 +107,7 @@ class Listener:
                 delay = 1.0 if self.connected.is_set() else min(2 * delay, MOST_DELAY)
                 self.connected.clear()
                 warn("the connection that listens for events is gone, polling meanwhile (next try in %.3g s): %s",
-                     delay, error or type(error).__name__)  # fmt: skip
+                     delay, str(error) or type(error).__name__)  # fmt: skip
                 await self._clock.asleep(delay)
 
     def _begun(self, heard: Callable[[str], object]) -> None:
@@ -115,15 +115,18 @@ class Listener:
         heard("outbox")  # what was signalled while nobody listened
 
     async def _with_asyncpg(self, heard: Callable[[str], object]) -> None:
-        import asyncpg
+        import asyncpg  # type: ignore[import-untyped]  # it ships no types
 
         connection: Any = await asyncpg.connect(self._dsn, timeout=ANSWER, statement_cache_size=0)
         try:
             await connection.add_listener(CHANNEL, lambda connection, pid, channel, topic: heard(topic))
+            cut = asyncio.Event()
+            connection.add_termination_listener(lambda connection: cut.set())
             self._begun(heard)
-            while True:
-                await asyncio.sleep(KEEPALIVE)
-                await connection.fetchval("SELECT 1", timeout=ANSWER)
+            while not cut.is_set():
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(cut.wait(), KEEPALIVE)
+                await connection.fetchval("SELECT 1", timeout=ANSWER)  # also raises when it was cut
         finally:
             connection.terminate()
 

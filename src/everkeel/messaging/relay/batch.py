@@ -57,8 +57,8 @@ class Batch:
         if behind:
             await self._store.release(leases(behind))
             self._gone(behind)
-        for claimed, error in poison.values():
-            await self._bury(claimed, "poison", error)
+        for claimed, why in poison.values():
+            await self._bury(claimed, "poison", why)
         return sendable, messages
 
     # ------------------------------------------------------------------ publishing

@@ -149,7 +149,8 @@ class SQLiteSubscription(BufferedSubscription["SQLiteDelivery"]):
 
     def _delivery(self, row: Sequence[Any], token: str) -> SQLiteDelivery:
         topic, seq, key, body, attempts = row
-        delivery = SQLiteDelivery(topic, self.group, key, bytes(body), attempts)
+        body = body.encode() if isinstance(body, str) else body  # whoever writes into our tables may write text
+        delivery = SQLiteDelivery(topic, self.group, key, body, attempts)
         delivery.seq, delivery.token = seq, token
         return delivery
 
