@@ -52,10 +52,13 @@ def spent(attempt: int, rules: Rules) -> bool:
     return attempt > rules.attempts
 
 
-def after_failure(error: Exception, attempt: int, age: float, chance: float, rules: Rules) -> Ending:
+def after_failure(
+    error: Exception, attempt: int, age: float, chance: float, rules: Rules, *, pauses: int = 0, outage: bool = False
+) -> Ending:
     """What becomes of an event whose `attempt`-th try ended in `error`; `age` is the time since it happened.
 
-    `chance` (0 to 1) spreads redeliveries, so that what failed together does not come back together.
+    `chance` (0 to 1) spreads redeliveries, so that what failed together does not come back together. `pauses` is how
+    often in a row the handler has paused already; `outage`: a breaker around it is not closed.
     """
     spread = 0.5 + chance / 2
     if isinstance(error, TooEarlyError):
@@ -64,12 +67,14 @@ def after_failure(error: Exception, attempt: int, age: float, chance: float, rul
         wait = error.retry_after if error.retry_after is not None else rules.backoff.delay(attempt) * spread
         return Redeliver(wait, charged=False)
     if isinstance(error, RejectedError):
-        wait = error.retry_after if error.retry_after is not None else rules.backoff.delay(max(attempt, 1)) * spread
+        wait = error.retry_after if error.retry_after is not None else rules.backoff.delay(pauses + 1) * spread
         return Redeliver(min(max(wait, 0.0), rules.max_pause), charged=False, pause=True)
     if isinstance(error, EventError):
         return Bury("poison")
     if isinstance(error, NotRetryable):
         return Bury("rejected")
+    if outage:
+        return Redeliver(rules.backoff.delay(attempt) * spread, charged=False)
     if attempt >= rules.attempts:
         return Bury("attempts")
     return Redeliver(rules.backoff.delay(attempt) * spread)

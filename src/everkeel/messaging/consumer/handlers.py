@@ -10,6 +10,7 @@ from typing import Any, Protocol
 from everkeel.errors import ConfigError
 from everkeel.idempotency.records import Token
 from everkeel.messaging.event import Event
+from everkeel.runtime.policy import policies_of
 
 MAY_ASK = ("tx", "context")
 
@@ -49,11 +50,21 @@ class Handler:
     policies: Guarding | None
     paused_until: float = 0.0
     """One of its policies has said no: others need not try before this moment of the clock."""
+    pauses: int = 0
+    """How often in a row that was so."""
 
     @property
     def transactional(self) -> bool:
         """Does it do its work in the transaction?"""
         return "tx" in self.wants
+
+    def outage(self, policies: Guarding | None) -> bool:
+        """Is a breaker around it not closed? Then what fails, fails because of what is behind it."""
+        around = (*_policies_in(policies), *policies_of(self.fn))
+        return any(
+            policy.type == "circuit_breaker" and policy.snapshot().get("state") in ("open", "half_open")
+            for policy in around
+        )
 
     def arguments(self, context: Context) -> dict[str, Any]:
         """What it asked for by name."""
@@ -92,6 +103,14 @@ def handler_of(fn: Callable[..., Any], types: tuple[str, ...], policies: Guardin
     call = getattr(fn, "__call__", None)  # noqa: B004 - an object whose __call__ is a coroutine function is awaited too
     awaited = inspect.iscoroutinefunction(fn) or inspect.iscoroutinefunction(call)
     return Handler(fn, types, tuple(wants), awaited, policies)
+
+
+def _policies_in(policies: Guarding | None) -> tuple[Any, ...]:
+    """The single policies of a policy, a pipeline or a guard."""
+    inner = getattr(policies, "pipeline", policies)
+    if inner is None:
+        return ()
+    return tuple(getattr(inner, "policies", (inner,)))
 
 
 def _signature(fn: Callable[..., Any]) -> str:

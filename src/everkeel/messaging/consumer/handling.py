@@ -157,6 +157,7 @@ class Handling:
             await self._failed(held, event, handler, error, attempt)
             return
         held.token = None
+        handler.pauses = 0
         consumer.counts["handled"] += 1
         crash_point("consumer.before_ack")
         await held.delivery.ack()
@@ -215,12 +216,14 @@ class Handling:
     async def _failed(self, held: Held, event: Event, handler: Handler, error: Exception, attempt: int) -> None:
         consumer = self._consumer
         age = 0.0 if event.time is None else consumer.clock.time() - event.time.timestamp()
-        ending = after_failure(error, attempt, age, consumer.clock.random(), consumer.rules)
+        ending = after_failure(
+            error, attempt, age, consumer.clock.random(), consumer.rules,
+            pauses=handler.pauses, outage=handler.outage(handler.policies or consumer.policies),
+        )  # fmt: skip
         if isinstance(ending, Redeliver):
             consumer.counts["redelivered"] += 1
             if ending.pause:
-                handler.paused_until = max(handler.paused_until, consumer.clock.monotonic() + ending.delay)
-                reporting.paused(consumer, handler, error, ending.delay)
+                self._pause(handler, error, ending.delay)
             else:
                 reporting.redelivered(consumer, event, error, attempt, ending.delay)
             await self.release(held, refund=not ending.charged)
@@ -229,6 +232,14 @@ class Handling:
         if rejected and await self._rejected(held, event, error):
             return
         await self._bury(held, event, ending.reason, error, attempt)
+
+    def _pause(self, handler: Handler, error: Exception, delay: float) -> None:
+        """Nothing of this handler's need be tried before then. Said once, not by each that runs at the same time."""
+        now = self._consumer.clock.monotonic()
+        if handler.paused_until <= now:
+            handler.pauses += 1
+            reporting.paused(self._consumer, handler, error, delay)
+        handler.paused_until = max(handler.paused_until, now + delay)
 
     async def _rejected(self, held: Held, event: Event, error: Exception) -> bool:
         """Tell whoever compensates; True: they have dealt with it, and it is handled."""
