@@ -275,13 +275,19 @@ def annotate_class(cls: type, record: Annotation) -> None:
     setattr(cls, _ON_CLASS, {**own, record.name: record})
     classes.add(cls)
     cover(cls)
-    expected = config.expected()
+    _check_covered(cls)
+
+
+def _check_covered(cls: type) -> None:
+    """Check what a class has at class level, as far as that can be done before it is used."""
+    expected, bean = config.expected(), name_of(cls)
     for method in business_methods(cls):
-        declared = method.annotations(cls)[record.name]
-        if declared.level == "class" and expected.is_enabled(record.name, classes=[where], method=method.name):
-            values = expected.overrides(record.name, level="class", class_name=where, method=method.name)
-            record.overridden(values).check(where_of(where, method.name))
-            kinds.kind_of(method.origin, asynchronous=record.name == "Asynchronous", where=where_of(where, method.name))
+        for name, (record, level, class_name) in method.annotations(cls).items():
+            if level == "class" and expected.is_enabled(name, classes=[bean, class_name], method=method.name):
+                where = where_of(bean, method.name)
+                values = expected.overrides(name, level=level, class_name=class_name, method=method.name)
+                record.overridden(values).check(where)
+                kinds.kind_of(method.origin, asynchronous=name == "Asynchronous", where=where)
 
 
 def business_methods(cls: type) -> Iterator[Method]:
@@ -306,8 +312,6 @@ def cover(cls: type) -> None:
     for name in _public_names(cls):
         member = inspect.getattr_static(cls, name)
         if not isinstance(member, FunctionType) or any(method_of(one) for one in unwrapped(member)):
-            continue
-        if inspect.isgeneratorfunction(member) or inspect.isasyncgenfunction(member):
             continue
         if name in cls.__dict__:
             setattr(cls, name, Method(member).wrapper)
@@ -338,5 +342,6 @@ def _cover_subclasses(cls: type) -> None:
         else:
             cast("Any", super(cls, subclass)).__init_subclass__(**options)
         cover(subclass)
+        _check_covered(subclass)
 
     cls.__init_subclass__ = classmethod(init_subclass)  # type: ignore[assignment]  # what Python itself makes of it
