@@ -49,30 +49,29 @@ class OutboxConfig(Settings):
 class Outbox:
     """Writes events into the transaction that changes the data they are about, so that neither exists alone.
 
-        A `Relay` delivers them afterwards, at least once, in order per key. With `mode="off"` (in configuration `enabled:
-        false`) there is no outbox: events are published at once, and an error says if that did not work.
+    A `Relay` delivers them afterwards, at least once, in order per key. With `mode="off"` (in configuration `enabled:
+    false`) there is no outbox: events are published at once, and an error says if that did not work.
 
-        Args:
-            engine: Where events are kept: a `SQLiteEngine`, a `PostgresEngine`, a `MemoryEngine`.
-            transport: How they travel. Without one they are kept, and delivered when there is one.
-            name: Its identity in errors, events and metrics.
-            topic: Where events are published unless `write` says otherwise: one topic, or a function of the event. One
-                topic for everything keeps the order of a key across types of events.
-            max_size: Bytes that an event may have, envelope included; 1 MiB. What is larger belongs into a file that the
-                event points to.
-            mode: "enforce", or "off".
-            clock: Where its time comes from, in place of the engine's.
+    Args:
+        engine: Where events are kept: a `SQLiteEngine`, a `PostgresEngine`, a `MemoryEngine`.
+        transport: How they travel. Without one they are kept, and delivered when there is one.
+        name: Its identity in errors, events and metrics.
+        topic: Where events are published unless `write` says otherwise: one topic, or a function of the event. One
+            topic for everything keeps the order of a key across types of events.
+        max_size: Bytes that an event may have, envelope included; 1 MiB. What is larger belongs into a file that the
+            event points to.
+        mode: "enforce", or "off".
+        clock: Where its time comes from, in place of the engine's.
 
-        >>> import asyncio
-    import builtins
-        >>> from everkeel.engines import MemoryEngine
-        >>> async def main() -> int:
-        ...     async with MemoryEngine() as engine:
-        ...         outbox = Outbox(engine)
-        ...         await outbox.write(Event("order.placed", {"order": 7}, source="/orders", key="order-7"))
-        ...         return (await outbox.stats()).depth
-        >>> asyncio.run(main())
-        1
+    >>> import asyncio
+    >>> from everkeel.engines import MemoryEngine
+    >>> async def main() -> int:
+    ...     async with MemoryEngine() as engine:
+    ...         outbox = Outbox(engine)
+    ...         await outbox.write(Event("order.placed", {"order": 7}, source="/orders", key="order-7"))
+    ...         return (await outbox.stats()).depth
+    >>> asyncio.run(main())
+    1
     """
 
     type = "outbox"
