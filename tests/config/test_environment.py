@@ -103,10 +103,11 @@ def test_all_bad_variables_are_told_at_once(refused: Callable[..., list[str]]) -
 
 
 def test_settings_that_contradict_each_other_name_the_variable(refused: Callable[..., list[str]]) -> None:
-    circuit_breaker("one")
+    kept = circuit_breaker("one")
     (problem,) = refused({}, {"EVERKEEL_CIRCUIT_BREAKER__ONE__MINIMUM_CALLS": "500"})
     assert "EVERKEEL_CIRCUIT_BREAKER__ONE__MINIMUM_CALLS" in problem
     assert "must not be more than window=100" in problem
+    assert kept.config.minimum_calls == 10
 
 
 def test_policies_of_other_types_are_not_meant() -> None:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from everkeel.errors import ConfigError
 from everkeel.runtime import durations
-from everkeel.runtime.settings import NAME, Count, Duration, Kind, Names, Number, Share
+from everkeel.runtime.settings import NAME, Count, Duration, Kind, Names, Number, Share, is_name
 
 Schema: TypeAlias = dict[str, Any]
 
@@ -47,17 +47,13 @@ def parse(kind: Kind, value: Any, names: Names) -> Any:
 # ------------------------------------------------------------------ parts
 
 
-def _is_name(value: Any) -> bool:
-    return isinstance(value, str) and re.search(NAME, value) is not None
-
-
 def _is_function(value: Any) -> bool:
     return isinstance(value, Mapping) and list(value) == ["function"]
 
 
 def _function(value: Any, names: Names) -> Callable[..., Any]:
     name = value["function"] if _is_function(value) else value
-    if not _is_name(name):
+    if not is_name(name):
         raise ValueError("must be the name of a registered function, as in {function: name}")
     return names.function(name.strip())
 
@@ -97,7 +93,7 @@ def _lengths(zero: bool = True) -> Schema:
 
 def _errors(value: Any, names: Names) -> Any:
     listed = value if isinstance(value, list) else [value]
-    if not listed or not all(_is_name(one) or _is_function(one) for one in listed):
+    if not listed or not all(is_name(one) or _is_function(one) for one in listed):
         raise ValueError("must be the name of an exception class, or a list of such names")
     found = tuple(_function(one, names) if _is_function(one) else names.error(one.strip()) for one in listed)
     return found if isinstance(value, list) else found[0]
@@ -121,7 +117,7 @@ def _listed(text: str) -> Any:
 
 
 def _error_class(value: Any, names: Names) -> Any:
-    if not _is_name(value):
+    if not is_name(value):
         raise ValueError("must be the name of an exception class")
     return names.error(value.strip())
 
@@ -179,7 +175,7 @@ def _shaped(shape: str, inside: Any, names: Names) -> Any:
 
 
 def _by_error(value: Any, names: Names, inner: Callable[[Any, Names], Any]) -> Any:
-    if not isinstance(value, Mapping) or not value or not all(_is_name(key) for key in value):
+    if not isinstance(value, Mapping) or not value or not all(is_name(key) for key in value):
         raise ValueError("must be a table from the name of an exception class, such as {TimeoutError: 1s}")
     return {names.error(key.strip()): inner(one, names) for key, one in value.items()}
 
@@ -220,7 +216,7 @@ def _budget(value: Any, names: Names) -> Any:
     from everkeel.policies.retry.budget import RetryBudget
 
     what = "a table with ratio and floor, or the name of a registered RetryBudget"
-    if _is_name(value):
+    if is_name(value):
         return names.instance(value.strip(), RetryBudget)
     return RetryBudget(**_only(value, what, ("ratio", "floor")))
 

@@ -223,3 +223,13 @@ def pipeline(name: str, *, default: Pipeline | None = None) -> ConfiguredPipelin
                 handle.woven_into(weaving)
                 weaving.refresh()
     return handle
+
+
+def _refresh_functions() -> None:
+    """Everkeel was switched on or off: a pipeline that is not defined has no policies that would pass that on."""
+    for handle in list(process.pipelines.values()):
+        for weaving in handle.functions():
+            weaving.refresh()
+
+
+switch.on_change.append(_refresh_functions)

@@ -55,7 +55,7 @@ def dotted_path(path: Path) -> str:
     return text
 
 
-def did_you_mean(word: str, known: Iterable[str], otherwise: str = "") -> str:
+def did_you_mean(word: str, known: Iterable[str], otherwise: str = "", *, surely: bool = False) -> str:
     """A hint behind a message, where a known word is close enough."""
-    close = get_close_matches(word, list(known), 1)
+    close = get_close_matches(word, list(known), 1, cutoff=0.8 if surely else 0.6)
     return f"; did you mean {close[0]!r}?" if close else otherwise

@@ -61,7 +61,7 @@ def _section(policy_type: str, more: Schema) -> Schema:
     section: Schema = {"type": ["object", "null"], "additionalProperties": False}
     if "enabled" not in fields:
         properties["enabled"] = {**Flag().schema(), "description": "false: mode off"}
-        section["not"] = {"required": ["enabled", "mode"]}
+        section["not"] = {"type": "object", "required": ["enabled", "mode"]}
     return {**section, "properties": {**properties, **more}}
 
 

@@ -83,12 +83,9 @@ def checked(entry: Entry, names: Names) -> str | None:
 def which_setting(key: str, fields: Mapping[str, Any], raw: Any = None) -> str:
     """The hint behind an unknown setting."""
     known = sorted({*fields, "enabled"})
-    otherwise = "; a name with dots in it stands in quotes" if isinstance(raw, Mapping) else f"; it has {_list(known)}"
-    return did_you_mean(str(key), known, otherwise)
-
-
-def _list(words: list[str]) -> str:
-    return ", ".join(words)
+    if isinstance(raw, Mapping):  # `[retry.shop.orders]`, most likely
+        return did_you_mean(str(key), known, "; a name with dots in it stands in quotes", surely=True)
+    return did_you_mean(str(key), known, f"; it has {', '.join(known)}")
 
 
 def table_at(document: Document, path: Path, value: Any, what: str) -> Mapping[str, Any]:

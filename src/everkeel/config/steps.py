@@ -12,7 +12,7 @@ from everkeel.config.names import NotYetError
 from everkeel.config.problems import Path, did_you_mean
 from everkeel.config.sections import PIPELINES, read_section, table_at
 from everkeel.config.types import SHORTHAND, known_types, settings_class
-from everkeel.runtime.settings import Names
+from everkeel.runtime.settings import Names, is_name
 
 OWN = ("name", "key", "max_keys")
 LITERALS = ("function", "value", "by_error")  # how the alternative of a fallback may be written
@@ -108,14 +108,17 @@ def _read_own(document: Document, path: Path, step: Step, key: str, value: Any, 
             document.wrong(path, "must be a whole number of at least 1", value)
         else:
             step.max_keys = value
-    elif not isinstance(value, str) or not value:
-        document.wrong(path, "must be a name", value)
     elif key == "name":
-        step.name, step.shared = value, True
+        if not isinstance(value, str) or not value:
+            document.wrong(path, "must be a name", value)
+        else:
+            step.name, step.shared = value, True
+    elif not is_name(value):
+        document.wrong(path, "must be the name of a registered function of the call's arguments", value)
     else:
-        step.key = value
+        step.key = value.strip()
         try:
-            names.function(value)
+            names.function(step.key)
         except NotYetError:
             pass  # asked again when the policy is made
         except ValueError as error:

@@ -48,6 +48,13 @@ NAME = r"^[A-Za-z_][A-Za-z0-9_-]*([.][A-Za-z_][A-Za-z0-9_-]*)*$"
 """How configuration may write the name of a class or function."""
 
 
+def is_name(value: Any) -> bool:
+    """Is it the name of something, as configuration writes one?"""
+    import re
+
+    return isinstance(value, str) and re.search(NAME, value) is not None
+
+
 class Kind:
     """What one setting allows: `check` answers the value as it is kept, or raises ValueError saying what it must be.
 
@@ -221,9 +228,9 @@ class Function(Kind):
 
     def parse(self, value: Any, names: Names) -> Callable[..., Any]:
         name = value["function"] if isinstance(value, dict) and list(value) == ["function"] else value
-        if not isinstance(name, str):
+        if not is_name(name):
             raise ValueError(f"must be the name of a registered function {self.signature}")
-        return self.check(names.function(name))
+        return self.check(names.function(name.strip()))
 
     def schema(self) -> dict[str, Any]:
         name = {"type": "string", "pattern": NAME, "description": f"a registered function {self.signature}"}
@@ -245,9 +252,9 @@ class Instance(Kind):
     def parse(self, value: Any, names: Names) -> Any:
         if self.cls is str:
             return self.check(value)
-        if not isinstance(value, str):
+        if not is_name(value):
             raise ValueError(f"must be the name of a registered object: {self.what}")
-        return self.check(names.instance(value, self.cls))
+        return self.check(names.instance(value.strip(), self.cls))
 
     def from_text(self, text: str) -> str:
         return text

@@ -23,6 +23,9 @@ class _Rate(Share):
     def check(self, value: Any) -> float:
         return value if type(value) in (int, float) and value == 0 else super().check(value)
 
+    def schema(self) -> dict[str, Any]:
+        return Share(zero=True).schema()
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CircuitBreakerConfig(Settings):
