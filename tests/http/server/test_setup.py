@@ -115,7 +115,7 @@ def test_rejections_are_logged_until_it_is_closed(serve: Any, caplog: pytest.Log
 
 def test_configuration_is_loaded_first_and_applies(serve: Any, tmp_path: Path) -> None:
     file = tmp_path / "everkeel.yaml"
-    file.write_text("policies:\n  rate_limit:\n    http:\n      permits: 1\n")
+    file.write_text("rate_limit:\n  http:\n    permits: 1\n")
     app = _shop()
     Everkeel(app, config=file).with_protection(rate_limit=100)
 

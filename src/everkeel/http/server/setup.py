@@ -40,12 +40,13 @@ class Everkeel:
     Args:
         app: The application.
         config: A configuration file, loaded before anything else is made, so that it applies to all of it.
+        watch: Reload the file when it changes.
 
     >>> async def app(scope, receive, send): ...
     >>> service = Everkeel(app).with_protection(rate_limit=100, per=60)
     """
 
-    def __init__(self, app: Any, *, config: str | PathLike[str] | None = None) -> None:
+    def __init__(self, app: Any, *, config: str | PathLike[str] | None = None, watch: bool = False) -> None:
         self.app = app
         self._inner: ASGIApp = app  # what the layers go around
         self._whole: ASGIApp | None = None
@@ -54,7 +55,7 @@ class Everkeel:
         if config is not None:
             from everkeel.config import load
 
-            load(config)
+            load(config, watch=watch)
         add_middleware = getattr(app, "add_middleware", None)
         if add_middleware is not None:
             add_middleware(_Inside, everkeel=self)
