@@ -307,7 +307,7 @@ def test_configured_values_are_checked_like_those_in_code(key: str, value: str, 
 
 
 @pytest.mark.rule("MP-CONFIG-12")
-def test_a_value_that_is_wrong_in_code_may_be_put_right_by_configuration() -> None:
+def test_a_value_that_is_wrong_in_code_may_be_put_right_by_configuration(virtual_time: VirtualClock) -> None:
     configure({"Retry/maxDuration": 3000, "Retry/maxRetries": 1})
     service, runs = failing(mp.Retry(delay=1000, maxDuration=500, jitter=0))
     assert executions(service, runs) == 2
