@@ -1,10 +1,10 @@
 """What becomes of an event whose handler failed, decided purely: told the error and how often, it answers what to do.
 
-business rejection          dead letters, at once; trying again cannot help
-not an event, bad data      dead letters, at once
-one of our policies said no again later, as often as it takes; nothing is wrong with the event
-too early                   again later, until its patience is over
-anything else               again later, with growing delays; after the last attempt, dead letters
+- A business rejection, bytes that are no event, data that does not fit: dead letters, at once.
+- One of our own policies said no: again later, as often as it takes; nothing is wrong with the event.
+- It came too early: again later, until its patience is over.
+- Anything else: again later, with growing delays; after the last attempt, dead letters. But while a breaker around
+  the handler is not closed, it is the outage that fails and not the event: no charge.
 """
 
 from __future__ import annotations
