@@ -127,6 +127,24 @@ def test_the_application_may_say_who_it_is_sync_or_async(make_plane, client_of):
     assert not where[0]  # a function that may block does not run on the event loop
 
 
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({"Cookie": "shop=ann"}, 403),
+        ({"Authorization": "Basic YW5uOmFubg=="}, 403),
+        ({"Authorization": "Bearer a-token-of-the-shop"}, 200),
+        ({"Cookie": "shop=ann", "X-Everkeel-Request": "1"}, 200),
+        ({"Cookie": "shop=ann", "X-Everkeel-Request": "1", "Origin": "http://evil.example"}, 403),
+    ],
+)
+def test_what_browsers_send_by_themselves_does_not_let_other_pages_change_anything(
+    headers, status, make_plane, client_of
+):
+    client = client_of(make_plane(tokens=(), authenticate=lambda request: Principal("ann", Role.ADMIN)), None)
+    assert client.post("/control/retry/fetch/shadow", headers=headers).status_code == status
+    assert client.get("/policies", headers=headers).status_code == 200
+
+
 @pytest.mark.parametrize("answer", [True, "admin", ValueError("no database")])
 def test_an_application_that_answers_nonsense_lets_nobody_in(answer, make_plane, client_of, caplog):
     async def authenticate(request):

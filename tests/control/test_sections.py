@@ -268,3 +268,17 @@ def test_a_file_that_is_not_about_the_control_plane_changes_nothing(caplog):
         ControlPlane()
     assert "only /liveness answers" in caplog.text
     assert retry("fetch").config.attempts == 5
+
+
+def test_without_starlette_it_says_what_to_install_and_the_command_line_still_works():
+    import subprocess
+    import sys
+
+    program = (
+        "import sys; sys.modules['starlette'] = None\n"
+        "import everkeel.control, everkeel.cli.policies\n"
+        "try:\n    everkeel.control.ControlPlane\n"
+        "except ImportError as error:\n    print(error)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout == "everkeel.control needs starlette: pip install everkeel[starlette]\n"

@@ -242,3 +242,42 @@ def test_a_change_reaches_that_policy_and_nobody_below_its_name(admin):
     assert (above.config.attempts, above.config.max_duration, above.mode) == (9, 2.0, "off")
     assert (below.config.attempts, below.config.max_duration, below.mode) == (3, None, "enforce")
     assert admin.put("/config/retry/orders", json={"max_duration": "soon"}).status_code == 422
+
+
+# ------------------------------------------------------------------ several at once
+
+
+def test_several_policies_are_changed_at_once_and_each_can_be_taken_back(admin, fetch, payments):
+    body = {"retry": {"fetch": {"attempts": 6}}, "circuit_breaker": {"payments": {"probes": 7, "open_for": "5s"}}}
+    tag = admin.get("/config").headers["etag"]
+    answer = admin.put("/config", json=body, headers={"If-Match": tag})
+    assert [one["name"] for one in answer.json()["policies"]] == ["fetch", "payments"]
+    assert (fetch.config.attempts, payments.config.probes) == (6, 7)
+    assert admin.put("/config", json=body, headers={"If-Match": tag}).status_code == 412
+    assert [one["name"] for one in admin.get("/audit").json()["entries"]] == ["payments", "fetch"]
+    assert admin.post("/audit/1/rollback").status_code == 200
+    assert (fetch.config.attempts, payments.config.probes) == (3, 7)
+
+
+@pytest.mark.parametrize(
+    ("second", "status"),
+    [
+        ({"circuit_breaker": {"payments": {"probes": 0}}}, 422),
+        ({"circuit_breaker": {"nobody": {"probes": 1}}}, 404),
+        ({"circuit_breaker": {"payments": {}}}, 400),
+        ({"circuit_breaker": []}, 400),
+    ],
+)
+def test_where_one_of_several_is_wrong_none_is_changed(admin, fetch, payments, second, status):
+    before = admin.get("/config").headers["etag"]
+    answer = admin.put("/config", json={"retry": {"fetch": {"attempts": 6, "backoff": 1}}, **second})
+    assert answer.status_code == status
+    assert admin.get("/config").headers["etag"] == before
+    assert admin.get("/audit").json()["entries"] == []
+
+
+def test_enabled_is_another_word_for_the_mode(admin):
+    above, below = retry("orders"), retry("orders.fetch")
+    for name, policy in (("orders", above), ("orders.fetch", below)):
+        assert admin.put(f"/config/retry/{name}", json={"enabled": False}).json()["settings"]["mode"] == "off"
+        assert policy.mode == "off"

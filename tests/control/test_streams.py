@@ -226,7 +226,7 @@ async def test_a_quiet_stream_sends_a_sign_of_life(connect, virtual_time):
 
 def test_a_queue_that_is_full_is_emptied_and_ends_with_a_notice():
     async def fill() -> list[bytes]:
-        reader = Reader()
+        reader = Reader("ann", 0.0)
         for number in range(10_000):
             reader.offer(message("happened", {"n": number}))
             assert len(reader._queue) <= streams.MOST_MESSAGES
@@ -239,7 +239,7 @@ def test_a_queue_that_is_full_is_emptied_and_ends_with_a_notice():
 
 def test_a_queue_is_bounded_in_bytes_too():
     async def fill() -> int:
-        reader = Reader()
+        reader = Reader("ann", 0.0)
         for _ in range(20):
             reader.offer(b"x" * 1024 * 1024)
         return sum(map(len, reader._queue))
@@ -291,7 +291,7 @@ def test_a_client_on_a_real_socket_that_never_reads_costs_bounded_memory(plane, 
     limit = rate_limit(5, "x" * 60_000, key=str)
     readers: list[Reader] = []
     join = plane.feed.join
-    monkeypatch.setattr(plane.feed, "join", lambda reader: (join(reader), readers.append(reader))[0])
+    monkeypatch.setattr(plane.feed, "join", lambda *args: readers.append(join(*args)) or readers[-1])
     head = f"GET /everkeel/events HTTP/1.1\r\nHost: t\r\nAuthorization: Bearer {secrets['viewer']}\r\n\r\n".encode()
     with serve(plane) as url, ExitStack() as stack:
         host, port = url.removeprefix("http://").split(":")
@@ -318,15 +318,23 @@ def test_a_client_on_a_real_socket_that_never_reads_costs_bounded_memory(plane, 
 
 
 async def test_there_are_only_so_many_streams(make_plane, secrets, virtual_time):
-    plane = make_plane(max_streams=2)
-    wires = [Wire("/everkeel/events", secrets["viewer"]) for _ in range(3)]
+    plane = make_plane(max_streams=4)
+    roles = ["viewer"] * 3 + ["operator", "admin", "admin"]  # and nobody takes them all
+    wires = [Wire("/everkeel/events", secrets[role]) for role in roles]
     tasks = [asyncio.ensure_future(plane(wire.scope, wire.receive, wire.send)) for wire in wires]
     await asyncio.sleep(0.1)
-    assert sorted(wire.status for wire in wires) == [200, 200, 503]
+    assert [wire.status for wire in wires] == [200, 200, 503, 200, 200, 503]
     for wire, task in zip(wires, tasks, strict=True):
         await over(task, wire)
     await asyncio.sleep(1)
     assert plane.feed.readers == 0
+
+
+async def test_a_stream_ends_after_an_hour_so_that_its_reader_shows_again_who_it_is(connect, virtual_time):
+    wire, task = connect("/events")
+    await task
+    assert 3600 <= virtual_time.monotonic() < 3602
+    assert wire.told("bye") == [{"reason": "an hour is over: connect again", "again": True}]
 
 
 async def test_a_server_that_stops_is_not_held_up_by_streams(connect, virtual_time, monkeypatch):
@@ -335,7 +343,7 @@ async def test_a_server_that_stops_is_not_held_up_by_streams(connect, virtual_ti
     monkeypatch.setattr(streams, "server_is_stopping", lambda: True)
     await task
     assert wire.ended
-    assert wire.told("bye") == [{"reason": "the server is stopping"}]
+    assert wire.told("bye") == [{"reason": "the server is stopping", "again": False}]
 
 
 def test_a_stopping_uvicorn_is_recognised(monkeypatch):
@@ -358,7 +366,7 @@ async def test_an_error_of_ours_in_a_stream_is_not_swallowed(virtual_time):
 
     left = []
     wire = Wire("/", "x")
-    response = EventStream(Reader(), broken(), {}, left.append)
+    response = EventStream(Reader("ann", 0.0), broken(), {}, left.append)
     with pytest.raises(ZeroDivisionError):
         await response(wire.scope, wire.receive, wire.send)
     assert len(left) == 1

@@ -32,15 +32,22 @@ def run(args: argparse.Namespace) -> int:
     """Print until interrupted, or until the service ends it."""
     service = Remote.of(args)
     query = {"type": args.type, "name": args.name, "event": args.event}
-    for number, (kind, data) in enumerate(service.follow("/events", query), 1):
-        if kind in ("dropped", "bye"):
-            complain(f"the stream ended: {data['reason']}")
-            return NO
-        print(json.dumps(data, ensure_ascii=False) if args.json else _line(data))
-        sys.stdout.flush()
-        if args.count is not None and number >= args.count:
-            break
-    return FINE
+    left = args.count
+    again = True
+    while again:
+        again = False
+        for kind, data in service.follow("/events", query):
+            if kind != "happened":  # dropped, or bye
+                again = data.get("again", False)
+                if not again:
+                    complain(f"the stream ended: {data['reason']}")
+                break
+            print(json.dumps(data, ensure_ascii=False) if args.json else _line(data))
+            sys.stdout.flush()
+            left = None if left is None else left - 1
+            if left is not None and left <= 0:
+                return FINE
+    return NO
 
 
 def _line(data: dict[str, Any]) -> str:

@@ -57,6 +57,7 @@ class Admission:
             self._doors.pass_known(principal.name)
         else:
             principal = await self._stranger(request)
+            by_cookie = not request.headers.get("authorization", "").lower().startswith("bearer ")
         if by_cookie and endpoint.changes:
             must_be_our_page(request)
         if principal.role < endpoint.role:
@@ -139,8 +140,13 @@ class Admission:
 
 
 def must_be_our_page(request: Request) -> None:
-    """A change by cookie must come from a page of our own origin: the browser says so, in two ways."""
-    problem = ProblemError(403, "not-our-page", f"changes by session cookie need {OURS}: 1 and a page of this origin")
+    """A change by cookie must come from a page of our own origin: the browser says so, in two ways.
+
+    The same goes for whatever the application accepts, bearer tokens apart: it may be something that browsers send by
+    themselves (its own cookie, a password, what a proxy adds), for whichever page.
+    """
+    detail = f"changes without a bearer token need the header {OURS}: 1, and if by a page, one of this origin"
+    problem = ProblemError(403, "not-our-page", detail)
     if OURS not in request.headers:
         raise problem
     site = request.headers.get("sec-fetch-site")

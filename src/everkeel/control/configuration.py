@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +13,7 @@ from everkeel import config
 from everkeel.config import process
 from everkeel.config.forms import parse
 from everkeel.config.names import ProcessNames
+from everkeel.config.sections import meaning
 from everkeel.control.problems import ProblemError
 from everkeel.errors import ConfigError, InvalidConfigurationError
 from everkeel.runtime.policy import AnyPolicy
@@ -68,6 +69,11 @@ def version_of(policy: AnyPolicy, settings: dict[str, Any] | None = None) -> str
     return hashlib.sha256(text.encode()).hexdigest()[:20]
 
 
+def version_of_all(versions: Iterable[str]) -> str:
+    """The same for the settings of all policies."""
+    return hashlib.sha256("".join(versions).encode()).hexdigest()[:20]
+
+
 def change(
     policy: AnyPolicy,
     settings: Mapping[str, Any],
@@ -80,24 +86,46 @@ def change(
     change, and may raise.
     """
     with _changing:
-        _must_match(policy, if_match)
-        before = settings_of(policy)
+        if if_match is not None and if_match.strip() != "*":
+            _must_be_in(if_match, version_of(policy), f"the settings of {policy.label}")
         if check is not None:
-            check(before)
-        old = policy.config
+            check(settings_of(policy))
+        return _change(policy, settings)
+
+
+def _change(policy: AnyPolicy, settings: Mapping[str, Any]) -> Change:
+    before, old = settings_of(policy), policy.config
+    try:
+        for name in _NOT_SETTINGS.intersection(settings):
+            raise ConfigError(policy.label, None, f"has no setting {name!r}", None)
+        _apply(policy, settings)
+    except ConfigError as error:
+        raise refused(error) from None
+    names = [name for name in old.names() if name in settings or getattr(old, name) != getattr(policy.config, name)]
+    after = settings_of(policy)
+    return Change(
+        {name: before[name] for name in names},
+        {name: after[name] for name in names},
+        {name: getattr(old, name) for name in names},
+    )
+
+
+def change_all(
+    changes: Sequence[tuple[AnyPolicy, Mapping[str, Any]]], everyone: Iterable[AnyPolicy], if_match: str | None = None
+) -> list[Change]:
+    """Change settings of several policies, all or none. Blocks: not for a loop."""
+    with _changing:
+        if if_match is not None and if_match.strip() != "*":
+            _must_be_in(if_match, version_of_all(version_of(policy) for policy in everyone), "the settings")
+        made: list[tuple[AnyPolicy, Change]] = []
         try:
-            for name in _NOT_SETTINGS.intersection(settings):
-                raise ConfigError(policy.label, None, f"has no setting {name!r}", None)
-            _apply(policy, settings)
-        except ConfigError as error:
-            raise refused(error) from None
-        names = [name for name in old.names() if name in settings or getattr(old, name) != getattr(policy.config, name)]
-        after = settings_of(policy)
-        return Change(
-            {name: before[name] for name in names},
-            {name: after[name] for name in names},
-            {name: getattr(old, name) for name in names},
-        )
+            for policy, settings in changes:
+                made.append((policy, _change(policy, settings)))
+        except ProblemError:
+            for policy, one in reversed(made):
+                _apply(policy, one.undo)
+            raise
+        return [one for _, one in made]
 
 
 def _apply(policy: AnyPolicy, settings: Mapping[str, Any]) -> None:
@@ -127,7 +155,8 @@ def _is_plain(value: Any) -> bool:
 def _parsed(policy: AnyPolicy, settings: Mapping[str, Any]) -> dict[str, Any]:
     fields = policy.config.may_be_set()
     found = {}
-    for name, value in settings.items():
+    for key, given in settings.items():
+        name, value = meaning(fields, key, given)  # `enabled: false` is `mode: off`
         field = fields.get(name)
         if field is None or not _is_plain(value) or (value is None and field.metadata["none"] is not None):
             found[name] = value  # right as it is, or the policy will say what is wrong
@@ -139,17 +168,10 @@ def _parsed(policy: AnyPolicy, settings: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-def _must_match(policy: AnyPolicy, if_match: str | None) -> None:
-    if if_match is None or if_match.strip() == "*":
-        return
-    now = version_of(policy)
+def _must_be_in(if_match: str, now: str, what: str) -> None:
     if now not in [tag.strip().strip('"') for tag in if_match.split(",")]:
-        raise ProblemError(
-            412,
-            "changed-meanwhile",
-            f"the settings of {policy.label} are no longer those you read; read them again",
-            headers={"ETag": f'"{now}"'},
-        )
+        detail = f"{what} are no longer those you read; read them again"
+        raise ProblemError(412, "changed-meanwhile", detail, headers={"ETag": f'"{now}"'})
 
 
 def refused(error: ConfigError) -> ProblemError:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import weakref
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from everkeel.control import stream
@@ -104,16 +104,22 @@ class Feed:
         """How many there are."""
         return sum(len(rounds.readers) for rounds in list(self._rounds.values()))
 
-    def join(self, reader: Reader) -> None:
-        """Feed a reader from now on; a problem where there are too many."""
-        if self.readers >= self._most:
-            detail = f"there are {self._most} live streams already; close one, or come back later"
+    def join(self, who: str, wants: Callable[[Happening], bool] | None = None) -> Reader:
+        """A reader that is fed from now on; a problem where there are too many, or half of them are the caller's."""
+        everybody = [reader for rounds in list(self._rounds.values()) for reader in rounds.readers]
+        own = sum(reader.who == who for reader in everybody)
+        if len(everybody) >= self._most or own >= max(1, self._most // 2):
+            detail = (
+                f"there are {len(everybody)} live streams already, {own} of them yours; close one, or come back later"
+            )
             raise ProblemError(503, "too-many-streams", detail, headers={"Retry-After": "10"})
+        reader = Reader(who, self._clock.monotonic() + stream.LONGEST, wants)
         loop = asyncio.get_running_loop()
         rounds = self._rounds.get(loop)
         if rounds is None:
             rounds = self._rounds[loop] = _Rounds(self, Ear(self._clock))
         rounds.join(reader)
+        return reader
 
     def leave(self, reader: Reader) -> None:
         """Feed it no more."""
@@ -126,6 +132,13 @@ class Feed:
         rounds = self._rounds.get(asyncio.get_running_loop())
         for reader in list(rounds.readers) if rounds is not None else []:
             reader.end("bye", reason)
+
+    def end_what_is_over(self, readers: Iterable[Reader]) -> None:
+        """Let streams end whose time is over."""
+        now = self._clock.monotonic()
+        for reader in readers:
+            if now >= reader.until:
+                reader.end("bye", "an hour is over: connect again", again=True)
 
     async def everything(self, reader: Reader) -> AsyncIterator[bytes]:
         """The first messages of a reader that follows the numbers: all there are, in pieces of bounded size."""
@@ -187,6 +200,7 @@ class _Rounds:
                         await self._tell_numbers()
                 except Exception as error:
                     report("a round of the control plane's live streams failed", error)
+                self._feed.end_what_is_over(self.readers)
                 if stream.server_is_stopping():
                     for reader in self.readers:
                         reader.end("bye", "the server is stopping")
@@ -212,7 +226,7 @@ class _Rounds:
                 try:
                     made[version] = await self._feed.changes(version)
                 except LookupError as error:
-                    reader.end("bye", f"{error}: connect again for a new snapshot")
+                    reader.end("bye", f"{error}: connect again for a new snapshot", again=True)
                     continue
             reader.version, news = made[version]
             if news is not None:

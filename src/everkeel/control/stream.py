@@ -22,6 +22,8 @@ _log = logging.getLogger("everkeel.control")
 MOST_MESSAGES = 256
 MOST_BYTES = 4 * 1024 * 1024
 HEARTBEAT = 15.0
+LONGEST = 3600.0
+"""Seconds after which a stream ends, so that whoever reads it shows anew that they may."""
 STALL = 30.0
 """Seconds that one write may take before the reader is given up."""
 
@@ -40,9 +42,9 @@ def message(event: str, data: Any, number: int | None = None) -> bytes:
 class Reader:
     """The queue of one reader, on one event loop."""
 
-    def __init__(self, wants: Callable[[dict[str, Any]], bool] | None = None) -> None:
-        """`wants`: which happenings; all of them by default."""
-        self.wants = wants
+    def __init__(self, who: str, until: float, wants: Callable[[dict[str, Any]], bool] | None = None) -> None:
+        """Of whom, until when (by the monotonic clock), and which happenings; all of them by default."""
+        self.who, self.until, self.wants = who, until, wants
         self.version: int | None = None  # of the numbers it has; None: it has not got its first snapshot yet
         self.dropped = 0
         """How many messages it did not get because it was too slow."""
@@ -64,15 +66,18 @@ class Reader:
         self._bytes += len(one)
         self._news.set()
 
-    def end(self, event: str, reason: str) -> None:
-        """Let the stream end after what a reader that keeps up has in its queue; a dropped one gets only the notice."""
+    def end(self, event: str, reason: str, *, again: bool = False) -> None:
+        """Let the stream end after what a reader that keeps up has in its queue; a dropped one gets only the notice.
+
+        `again`: nothing is wrong, it may connect again at once.
+        """
         if self._over:
             return
         if event == "dropped":
             self._queue.clear()
             self._bytes = 0
         self._over = True
-        self._queue.append(message(event, {"reason": reason}))
+        self._queue.append(message(event, {"reason": reason, "again": again}))
         self._news.set()
 
     async def messages(self) -> AsyncIterator[bytes]:

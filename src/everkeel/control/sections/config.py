@@ -7,6 +7,7 @@ from typing import Any
 
 from everkeel.control import configuration
 from everkeel.control.access import Role
+from everkeel.control.problems import ProblemError
 from everkeel.control.section import Answer, Endpoint, Exchange, Parameter, Section
 from everkeel.control.sections.policies import FILTERS, fits, policy_of
 from everkeel.runtime.policy import AnyPolicy
@@ -40,6 +41,12 @@ _SETTINGS = {
     "description": "The settings to change; those that are not named stay as they are.",
     "examples": [{"attempts": 5}],
 }
+_MANY = {
+    "type": "object",
+    "minProperties": 1,
+    "description": "By type and name of the policies, as in a file: the settings to change.",
+    "examples": [{"retry": {"orders.fetch": {"attempts": 5}}}],
+}
 _TAG = {"ETag": "The version of the settings."}
 IF_MATCH = Parameter(
     "If-Match",
@@ -69,7 +76,33 @@ async def all_settings(exchange: Exchange) -> Any:
             found.append(shown(policy))
         if number % 10 == 0:  # others get the event loop in between
             await asyncio.sleep(0)
-    return {"policies": found}
+    body = {"policies": found}
+    if exchange.query:
+        return body
+    version = configuration.version_of_all(one["version"] for one in found)
+    return Answer(body, {"ETag": f'"{version}"'})
+
+
+async def put_all_settings(exchange: Exchange) -> Any:
+    """Of several policies, all or none."""
+    plane = exchange.plane
+    changes = []
+    for policy_type, sections in exchange.body.items():
+        for name, settings in _table(sections, f"/{policy_type}").items():
+            policy = plane.registry.get(policy_type, name)
+            if policy is None:
+                raise ProblemError(404, "no-such-policy", f"there is no {policy_type} named {name!r}")
+            changes.append((policy, _table(settings, f"/{policy_type}/{name}")))
+    made = await asyncio.to_thread(configuration.change_all, changes, plane.registry, exchange.headers.get("If-Match"))
+    for (policy, _), one in zip(changes, made, strict=True):
+        plane.note(exchange, "config", policy.type, policy.name, one.before, one.after, one.undo)
+    return {"policies": [shown(policy) for policy, _ in changes]}
+
+
+def _table(value: Any, pointer: str) -> dict[str, Any]:
+    if not isinstance(value, dict) or not value:
+        raise ProblemError(400, "invalid-body", f"{pointer}: must be an object that is not empty")
+    return value
 
 
 async def settings(exchange: Exchange) -> Any:
@@ -99,7 +132,11 @@ def section() -> Section:
         [
             Endpoint(
                 "GET", "/config", all_settings, Role.VIEWER, "The settings of all policies", answer=_LIST,
-                parameters=FILTERS,
+                parameters=FILTERS, headers={"ETag": "The version of all settings; not where a filter is given."},
+            ),
+            Endpoint(
+                "PUT", "/config", put_all_settings, Role.ADMIN, "Change settings of several policies, all or none",
+                answer=_LIST, body=_MANY, parameters=(IF_MATCH,), problems=(404, 412, 422), parts=("control",),
             ),
             Endpoint(
                 "GET", "/config/{type}/{name}", settings, Role.VIEWER, "The settings of one policy",

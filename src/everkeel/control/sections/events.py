@@ -8,14 +8,13 @@ from typing import Any
 from everkeel.control.access import Role
 from everkeel.control.feed import wanted
 from everkeel.control.section import Endpoint, Exchange, Parameter, Section
-from everkeel.control.stream import EventStream, Reader
+from everkeel.control.stream import EventStream
 
 
 async def events(exchange: Exchange) -> Any:
     """A stream of what happens from now on."""
     feed = exchange.plane.feed
-    reader = Reader(wanted(exchange.query))
-    feed.join(reader)
+    reader = feed.join(exchange.who, wanted(exchange.query))
     return EventStream(reader, _hello(), exchange.plane.stream_headers, feed.leave)
 
 

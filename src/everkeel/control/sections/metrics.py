@@ -10,7 +10,7 @@ from everkeel.control.moments import iso
 from everkeel.control.problems import ProblemError
 from everkeel.control.section import Endpoint, Exchange, Parameter, Section
 from everkeel.control.sections.policies import FILTERS, fits, policy_of
-from everkeel.control.stream import EventStream, Reader
+from everkeel.control.stream import EventStream
 from everkeel.runtime.policy import AnyPolicy
 
 _TIME = {"type": "string", "format": "date-time"}
@@ -139,8 +139,7 @@ async def snapshot(exchange: Exchange) -> Any:
 async def stream(exchange: Exchange) -> Any:
     """The numbers and the happenings, live, in one stream: what a dashboard needs."""
     feed = exchange.plane.feed
-    reader = Reader()
-    feed.join(reader)
+    reader = feed.join(exchange.who)
     return EventStream(reader, feed.everything(reader), exchange.plane.stream_headers, feed.leave)
 
 
