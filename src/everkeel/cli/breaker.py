@@ -41,7 +41,7 @@ def run(args: argparse.Namespace) -> int:
     need(args, "name")
     if args.action == "show":
         return show_one(service, args, "circuit_breaker", args.name)
-    path = path_of("control", "circuit_breaker", args.name, _WORDS.get(args.action, args.action))
+    path = path_of("control", "circuit_breaker", args.name, _WORDS.get(args.action, str(args.action)))
     answer = service.ask("POST", path, None if args.key is None else {"key": args.key})
     change = answer["changed"]
     key = "" if args.key is None else f" [{args.key}]"
