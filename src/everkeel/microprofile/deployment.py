@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import sys
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -27,7 +28,7 @@ def validate(*targets: Any) -> None:
     ...     def pay(self) -> None: ...
     >>> validate(Orders)
     """
-    for target in targets or [*_annotated_classes(), *[one for one in methods if _is_function(one)]]:
+    for target in targets or _everything():
         if isinstance(target, type):
             _validate_class(target)
         else:
@@ -45,20 +46,27 @@ def _validate_class(cls: type) -> None:
                     method.plan(cls)
 
 
-def _is_function(method: Method) -> bool:
-    return method.class_name == (getattr(method.fn, "__module__", None) or "__main__")
-
-
-def _annotated_classes() -> list[type]:
+def _everything() -> list[Any]:
+    """What is annotated and can be found by its name: a class or function made in passing may be gone already."""
+    functions: list[Any] = []
     found: dict[type, None] = dict.fromkeys(classes)
     for method in list(methods):
-        module = sys.modules.get(getattr(method.origin, "__module__", None) or "")
-        holder: Any = module
-        for part in str(getattr(method.origin, "__qualname__", "")).split(".")[:-1]:
-            holder = getattr(holder, part, None)
+        holder, member = _by_name(method.origin)
         if isinstance(holder, type):
             found[holder] = None
-    return [sub for cls in found for sub in _with_subclasses(cls)]
+        elif any(one is method.wrapper for one in unwrapped(member)):
+            functions.append(method)
+    everyone = dict.fromkeys(sub for cls in found for sub in _with_subclasses(cls))
+    return [*functions, *(cls for cls in everyone if _by_name(cls)[1] is cls)]
+
+
+def _by_name(thing: Any) -> tuple[Any, Any]:
+    """What has the name of a class or function, and what that belongs to."""
+    holder: Any = None
+    member: Any = sys.modules.get(getattr(thing, "__module__", None) or "")
+    for part in str(getattr(thing, "__qualname__", "")).split("."):
+        holder, member = member, inspect.getattr_static(member, part, None)
+    return holder, member
 
 
 def _with_subclasses(cls: type) -> list[type]:

@@ -279,7 +279,7 @@ def test_a_class_has_no_fallback():
         (CircuitBreaker, {"failure_ratio": True}, "CircuitBreaker.failureRatio"),
         (CircuitBreaker, {"failure_ratio": "0.5"}, "CircuitBreaker.failureRatio"),
     ],
-    ids=str,
+    ids=lambda value: getattr(value, "__name__", str(value)),
 )
 def test_values_are_of_the_right_type(annotation, parameters, parameter):
     refused(annotation(**parameters), parameter)
@@ -340,7 +340,7 @@ def test_what_cannot_be_guarded_is_refused():
         (CircuitBreaker, {"request_volume_threshold": 1, "success_threshold": 1}),
         (Bulkhead, {"value": 1, "waiting_task_queue": 1}),
     ],
-    ids=str,
+    ids=lambda value: getattr(value, "__name__", str(value)),
 )
 def test_legal_values_at_the_edge_are_accepted(annotation, parameters):
     assert annotation(**parameters)(lambda: "done")() == "done"
