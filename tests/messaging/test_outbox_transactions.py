@@ -1,0 +1,365 @@
+"""An event and the change it is about are committed together or not at all, whatever the caller's connection is."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+
+import pytest
+
+from everkeel.engines import MemoryEngine, PostgresEngine, SQLiteEngine
+from everkeel.engines.sqlite.schema import sql as sqlite_schema
+from everkeel.errors import ConfigError
+from everkeel.messaging import Event, Outbox
+from everkeel.testing import Crashed, crash_at
+
+ORDERS = "CREATE TABLE orders (id integer PRIMARY KEY)"
+ADD = "INSERT INTO orders VALUES (1)"
+COUNT = "SELECT count(*) FROM orders"
+
+
+def placed(n: int = 1) -> Event:
+    return Event("order.placed", {"order": n}, source="/orders", id=f"e-{n}", key="order-1")
+
+
+async def depth(outbox: Outbox) -> int:
+    return (await outbox.stats()).depth
+
+
+# ------------------------------------------------------------------ PostgreSQL: every driver and SQLAlchemy over it
+
+
+class Asyncpg:
+    """Each of these adds an order and an event, and then commits or fails."""
+
+    async def run(self, outbox, dsn, fail):
+        import asyncpg
+
+        connection = await asyncpg.connect(dsn)
+        try:
+            async with connection.transaction():
+                await connection.execute(ADD)
+                await outbox.write(placed(), tx=connection)
+                fail()
+        finally:
+            await connection.close()
+
+
+class AsyncpgPool:
+    async def run(self, outbox, dsn, fail):
+        import asyncpg
+
+        async with asyncpg.create_pool(dsn, min_size=1, max_size=1) as pool, pool.acquire() as connection:
+            async with connection.transaction():
+                await connection.execute(ADD)
+                await outbox.write(placed(), tx=connection)
+                fail()
+
+
+class PsycopgAsync:
+    async def run(self, outbox, dsn, fail):
+        import psycopg
+
+        async with await psycopg.AsyncConnection.connect(dsn) as connection:  # commits at the end, or rolls back
+            await connection.execute(ADD)
+            await outbox.write(placed(), tx=connection)
+            fail()
+
+
+class PsycopgSync:
+    async def run(self, outbox, dsn, fail):
+        import psycopg
+        from psycopg.rows import dict_row
+
+        def work():
+            with psycopg.connect(dsn, row_factory=dict_row) as connection:
+                connection.execute(ADD)
+                outbox.write_sync(placed(), tx=connection)
+                fail()
+
+        await asyncio.to_thread(work)
+
+
+class SQLAlchemySession:
+    driver = "psycopg"
+
+    async def run(self, outbox, dsn, fail):
+        from sqlalchemy import create_engine, text
+        from sqlalchemy.orm import Session
+
+        engine = create_engine(dsn.replace("postgresql://", f"postgresql+{self.driver}://"))
+
+        def work():
+            with Session(engine) as session, session.begin():
+                session.execute(text(ADD))
+                outbox.write_sync(placed(), tx=session)
+                fail()
+
+        try:
+            await asyncio.to_thread(work)
+        finally:
+            engine.dispose()
+
+
+class SQLAlchemyConnection:
+    async def run(self, outbox, dsn, fail):
+        from sqlalchemy import create_engine, text
+
+        engine = create_engine(dsn.replace("postgresql://", "postgresql+psycopg://"))
+
+        def work():
+            with engine.begin() as connection:
+                connection.execute(text(ADD))
+                outbox.write_sync(placed(), tx=connection)
+                fail()
+
+        try:
+            await asyncio.to_thread(work)
+        finally:
+            engine.dispose()
+
+
+class SQLAlchemyAsyncSession:
+    driver = "asyncpg"
+
+    async def run(self, outbox, dsn, fail):
+        from sqlalchemy import text
+        from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
+
+        engine = create_async_engine(dsn.replace("postgresql://", f"postgresql+{self.driver}://"))
+        try:
+            async with AsyncSession(engine) as session, session.begin():
+                await session.execute(text(ADD))
+                await outbox.write(placed(), tx=session)
+                fail()
+        finally:
+            await engine.dispose()
+
+
+class SQLAlchemyAsyncSessionOnPsycopg(SQLAlchemyAsyncSession):
+    driver = "psycopg"
+
+
+class SQLAlchemyAsyncConnection:
+    async def run(self, outbox, dsn, fail):
+        from sqlalchemy import text
+        from sqlalchemy.ext.asyncio import create_async_engine
+
+        engine = create_async_engine(dsn.replace("postgresql://", "postgresql+asyncpg://"))
+        try:
+            async with engine.begin() as connection:
+                await connection.execute(text(ADD))
+                await outbox.write(placed(), tx=connection)
+                fail()
+        finally:
+            await engine.dispose()
+
+
+CALLERS = [
+    Asyncpg, AsyncpgPool, PsycopgAsync, PsycopgSync, SQLAlchemySession, SQLAlchemyConnection, SQLAlchemyAsyncSession,
+    SQLAlchemyAsyncSessionOnPsycopg, SQLAlchemyAsyncConnection,
+]  # fmt: skip
+
+
+@pytest.mark.require_server("postgres")
+@pytest.mark.parametrize("caller", CALLERS)
+def test_in_postgresql_the_event_and_the_order_are_one(caller, postgres_dsn):
+    def crash():
+        raise Crashed
+
+    async def main():
+        import psycopg
+
+        with psycopg.connect(postgres_dsn, autocommit=True) as connection:
+            connection.execute(ORDERS)
+            async with PostgresEngine(postgres_dsn, serialise_keys=True) as engine:
+                outbox = Outbox(engine)
+                with pytest.raises(Crashed):
+                    await caller().run(outbox, postgres_dsn, crash)
+                assert (connection.execute(COUNT).fetchone()[0], await depth(outbox)) == (0, 0)
+                await caller().run(outbox, postgres_dsn, lambda: None)
+                assert (connection.execute(COUNT).fetchone()[0], await depth(outbox)) == (1, 1)
+                (claimed,) = await engine.outbox.claim("me", 10, 60)
+                assert (claimed.row.id, claimed.row.payload) == ("e-1", '{"order":1}')
+
+    asyncio.run(main())
+
+
+@pytest.mark.require_server("postgres")
+@pytest.mark.parametrize("caller", [SQLAlchemySession, SQLAlchemyAsyncSession])
+def test_a_session_wakes_the_relay_when_it_has_committed_and_not_when_it_rolled_back(caller, postgres_dsn):
+    def crash():
+        raise Crashed
+
+    async def main():
+        import psycopg
+
+        with psycopg.connect(postgres_dsn, autocommit=True) as connection:
+            connection.execute(ORDERS)
+        async with PostgresEngine(postgres_dsn, listen_dsn=None, pooler=True) as engine:  # nobody listens
+            outbox = Outbox(engine)
+            with pytest.raises(Crashed):
+                await caller().run(outbox, postgres_dsn, crash)
+            assert not await engine.wakeup.wait("outbox", 0.01)
+            await caller().run(outbox, postgres_dsn, lambda: None)
+            assert await engine.wakeup.wait("outbox", 5)
+
+    asyncio.run(main())
+
+
+@pytest.mark.require_server("postgres")
+@pytest.mark.parametrize("connect", ["asyncpg", "psycopg"])
+def test_a_transaction_of_the_outbox_wakes_the_relay_of_another_process(connect, postgres_dsn):
+    async def main():
+        import asyncpg
+        import psycopg
+
+        async with PostgresEngine(postgres_dsn) as here, PostgresEngine(postgres_dsn) as elsewhere:
+            await asyncio.wait_for(elsewhere.listener.connected.wait(), 10)
+            while await elsewhere.wakeup.wait("outbox", 0.05):
+                pass
+            outbox = Outbox(here)
+            if connect == "asyncpg":
+                connection = await asyncpg.connect(postgres_dsn)
+            else:
+                connection = await psycopg.AsyncConnection.connect(postgres_dsn)
+            async with outbox.transaction(connection) as tx:
+                await outbox.write(placed(), tx=tx)
+            assert await elsewhere.wakeup.wait("outbox", 10)
+            assert await depth(outbox) == 1
+            await connection.close()
+
+    asyncio.run(main())
+
+
+@pytest.mark.require_server("pgbouncer")
+def test_behind_pgbouncer_in_transaction_mode_writing_works_with_every_driver(pgbouncer_dsn, postgres_dsn):
+    async def main():
+        import asyncpg
+        import psycopg
+
+        async with PostgresEngine(pgbouncer_dsn, pooler=True, listen_dsn=postgres_dsn) as engine:
+            outbox = Outbox(engine)
+            connection = await asyncpg.connect(pgbouncer_dsn, statement_cache_size=0)
+            async with outbox.transaction(connection) as tx:
+                await outbox.write(placed(1), tx=tx)
+            await connection.close()
+            async with await psycopg.AsyncConnection.connect(pgbouncer_dsn, prepare_threshold=None) as connection:
+                await outbox.write(placed(2), tx=connection)
+            assert await depth(outbox) == 2
+
+    asyncio.run(main())
+
+
+# ------------------------------------------------------------------ SQLite
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_in_sqlite_the_event_and_the_order_are_one(tmp_path, fails):
+    async def main():
+        async with SQLiteEngine(tmp_path / "db") as engine:
+            outbox = Outbox(engine)
+            connection = sqlite3.connect(tmp_path / "db")
+            connection.execute(ORDERS)
+
+            def work():
+                with connection:
+                    connection.execute(ADD)
+                    outbox.write_sync(placed(), tx=connection)
+                    if fails:
+                        raise Crashed
+
+            if fails:
+                with pytest.raises(Crashed):
+                    work()
+            else:
+                work()
+            expected = 0 if fails else 1
+            assert (connection.execute(COUNT).fetchone()[0], await depth(outbox)) == (expected, expected)
+            connection.close()
+
+    asyncio.run(main())
+
+
+def test_in_sqlite_a_session_of_sqlalchemy_takes_the_event_along(tmp_path):
+    from sqlalchemy import create_engine, text
+    from sqlalchemy.orm import Session
+
+    async def main():
+        async with SQLiteEngine(tmp_path / "db") as engine:
+            outbox = Outbox(engine)
+            alchemy = create_engine(f"sqlite:///{tmp_path / 'db'}")
+            with Session(alchemy) as session:
+                session.execute(text(ORDERS))
+                session.execute(text(ADD))
+                outbox.write_sync(placed(), tx=session)
+                session.rollback()
+                assert await depth(outbox) == 0
+                outbox.write_sync(placed(), tx=session)
+                session.commit()
+            alchemy.dispose()
+            assert await depth(outbox) == 1
+
+    asyncio.run(main())
+
+
+def test_the_printed_schema_is_all_that_sqlite_needs(tmp_path):
+    connection = sqlite3.connect(tmp_path / "db")
+    connection.executescript(sqlite_schema())
+    connection.close()
+
+    async def main():
+        async with SQLiteEngine(tmp_path / "db", create_schema=False) as engine:
+            await Outbox(engine).write(placed())
+            assert await depth(Outbox(engine)) == 1
+
+    asyncio.run(main())
+
+
+def test_a_transaction_of_the_outbox_is_also_one_of_the_engines_own(tmp_path):
+    async def main(engine):
+        async with engine:
+            outbox = Outbox(engine)
+            with pytest.raises(Crashed), crash_at("outbox.before_commit"):
+                async with outbox.transaction() as tx:
+                    await outbox.write(placed(), tx=tx)
+            assert await depth(outbox) == 0
+            async with outbox.transaction() as tx:
+                await outbox.write(placed(), tx=tx)
+            assert await depth(outbox) == 1
+            assert await engine.wakeup.wait("outbox", 1)
+
+    asyncio.run(main(MemoryEngine()))
+    asyncio.run(main(SQLiteEngine(tmp_path / "db")))
+
+
+# ------------------------------------------------------------------ what is no transaction
+
+
+@pytest.mark.parametrize("tx", [object(), "BEGIN", 7])
+def test_what_is_no_connection_is_an_error_that_says_what_is(tmp_path, tx):
+    async def main():
+        async with SQLiteEngine(tmp_path / "db") as engine:
+            with pytest.raises(ConfigError, match="must be a connection of asyncpg, psycopg or sqlite3"):
+                await Outbox(engine).write(placed(), tx=tx)
+        async with MemoryEngine() as engine:
+            with pytest.raises(ConfigError, match=r"must come from MemoryEngine.transaction\(\)"):
+                await Outbox(engine).write(placed(), tx=tx)
+
+    asyncio.run(main())
+
+
+@pytest.mark.require_server("postgres")
+def test_a_connection_that_is_awaited_is_refused_where_nothing_is(postgres_dsn):
+    async def main():
+        import asyncpg
+
+        async with PostgresEngine(postgres_dsn) as engine:
+            connection = await asyncpg.connect(postgres_dsn)
+            with pytest.raises(ConfigError, match="must be a connection that blocks"):
+                Outbox(engine).write_sync(placed(), tx=connection)
+            with pytest.raises(ConfigError, match="tx is needed where nothing is awaited"):
+                Outbox(engine).write_sync(placed())
+            await connection.close()
+
+    asyncio.run(main())
