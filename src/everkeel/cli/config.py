@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import sys
 from dataclasses import MISSING
 from typing import Any
 
@@ -55,7 +56,8 @@ def _check(args: argparse.Namespace) -> int:
         emit_json({"file": str(file), "valid": not problems, "problems": listed})
     elif problems:
         complain(map(str, problems))
-        complain(paint(f"{len(problems)} problem{'s' if len(problems) > 1 else ''} in {file}", "red"))
+        total = f"{len(problems)} problem{'s' if len(problems) > 1 else ''} in {file}"
+        complain(paint(total, "red", sys.stderr))
     else:
         print(f"{file}: {paint('fine', 'green')}")
     return NO if problems else FINE
