@@ -41,6 +41,25 @@ from everkeel.errors import (
     TooEarlyError,
     WorkersExhaustedError,
 )
+from everkeel.microprofile import exceptions as standard
+from everkeel.microprofile.exceptions import (
+    BulkheadException,
+    CircuitBreakerOpenException,
+    FaultToleranceDefinitionException,
+    FaultToleranceException,
+    RateLimitException,
+    TimeoutException,
+)
+
+STANDARD = [
+    FaultToleranceException("shop.Orders.pay"),
+    TimeoutException("shop.Orders.pay", 0.5),
+    CircuitBreakerOpenException("shop.Orders.pay", 3.2, 0.5, 20),
+    BulkheadException("shop.Orders.pay", None, 10, 10),
+    RateLimitException("shop.Orders.pay", 0.25, 100, 0, None, None, "local"),
+    FaultToleranceDefinitionException("shop.Orders.pay", "Retry.maxRetries", "must be at least -1", "-3"),
+]
+"""Those of the MicroProfile face, whose names are not ours to choose."""
 
 EXAMPLES = [
     EverkeelError("payments"),
@@ -105,9 +124,11 @@ def fields(error: Exception) -> dict[str, object]:
 def test_every_error_has_an_example_here():
     # Whoever adds an error adds one to EXAMPLES: the tests below then hold for it too.
     assert {type(example) for example in EXAMPLES} == set(public.values())
+    written = {thing for thing in vars(standard).values() if getattr(thing, "__module__", None) == standard.__name__}
+    assert {type(example) for example in STANDARD} == written
 
 
-@pytest.mark.parametrize("error", EXAMPLES, ids=repr)
+@pytest.mark.parametrize("error", [*EXAMPLES, *STANDARD], ids=repr)
 @pytest.mark.parametrize("round_trip", ROUND_TRIPS, ids=[*(f"pickle{n}" for n in range(6)), "copy", "deepcopy"])
 def test_every_error_survives_pickling_and_copying(error, round_trip):
     again = round_trip(error)
@@ -115,7 +136,7 @@ def test_every_error_survives_pickling_and_copying(error, round_trip):
     assert fields(again) == fields(error)
 
 
-@pytest.mark.parametrize("error", EXAMPLES, ids=repr)
+@pytest.mark.parametrize("error", [*EXAMPLES, *STANDARD], ids=repr)
 def test_notes_and_attributes_survive_pickling_and_copying(error):
     noted = copy.copy(error)
     noted.add_note("while loading orders")
@@ -130,7 +151,7 @@ def test_every_error_of_ours_ends_in_error_and_has_one_root(name, cls):
     assert cls is NotRetryable or (name.endswith("Error") and issubclass(cls, EverkeelError))
 
 
-@pytest.mark.parametrize("error", [one for one in EXAMPLES if isinstance(one, EverkeelError)], ids=repr)
+@pytest.mark.parametrize("error", [one for one in [*EXAMPLES, *STANDARD] if isinstance(one, EverkeelError)], ids=repr)
 def test_every_error_says_which_policy_and_when_to_come_back(error):
     assert error.policy == error.args[0]
     assert error.retry_after is None or error.retry_after > 0

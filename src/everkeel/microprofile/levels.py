@@ -18,7 +18,7 @@ from types import FunctionType
 from typing import Any, NamedTuple, TypeVar, cast
 from weakref import WeakKeyDictionary, WeakSet
 
-from everkeel.microprofile import additions, config, fallbacks, kinds
+from everkeel.microprofile import additions, config, fallbacks, guards, kinds
 from everkeel.microprofile.annotations import Annotation
 from everkeel.microprofile.annotations import Asynchronous as SaidAsynchronous
 from everkeel.microprofile.annotations import Fallback as SaidFallback
@@ -93,16 +93,19 @@ class Method:
             if self._owner_in(cls) is not None or self._is_attribute_of(cls):
                 return self._resolved(cls)
         if self._alone is None:
+            plan = self.plan(None)
             with _resolving:
                 if self._alone is None:
-                    self._alone = Guarded(self.plan(None)).callable()
+                    self._alone = Guarded(plan).callable()
         return self._alone
 
     def _resolved(self, cls: type) -> Callable[..., Any]:
+        # Not under the lock: configuration may have a module imported, which may call what is guarded.
+        plan = None if self.is_overridden_in(cls) else self.plan(cls)
         with _resolving:
             found = self._by_class.get(cls)
             if found is None:
-                found = self.fn if self.is_overridden_in(cls) else Guarded(self.plan(cls)).callable()
+                found = self.fn if plan is None else Guarded(plan).callable()
                 self._by_class[cls] = found
         return found
 
@@ -178,6 +181,9 @@ class Method:
             )
             record.check(where)
             records[name] = record
+        shared = guards.applied(records, configured)
+        if shared is not None:
+            standing = {name: declared for name, declared in standing.items() if name in guards.KEPT}
         if records and configured.believes_signatures and kinds.returns_awaitable(self.origin):
             records.setdefault("Asynchronous", SaidAsynchronous())
         kind = kinds.kind_of(self.origin, asynchronous="Asynchronous" in records, where=where)
@@ -190,7 +196,7 @@ class Method:
         target = fallbacks.Target(self.fn, owner, where, kind)
         if "Fallback" in records:
             fallbacks.check(target, cast("SaidFallback", records["Fallback"]))
-        return Plan(target, where, records, bound=cls is not None and not self._is_plainly_static(cls))
+        return Plan(target, where, records, cls is not None and not self._is_plainly_static(cls), shared)
 
     def _declaring_class(self, cls: type) -> type | None:
         if self.origin is not self.fn:
