@@ -17,29 +17,38 @@ from everkeel.runtime.deadline import AMBIENT
 class Cancellation:
     """The end of the timed call in progress: a moment, or somebody giving up before it."""
 
-    __slots__ = ("_event", "at", "clock", "error")
+    __slots__ = ("_bells", "at", "clock", "error", "given_up")
 
     def __init__(self, clock: Clock, at: float, error: TimeoutExceededError) -> None:
         self.clock, self.at, self.error = clock, at, error
-        self._event = threading.Event()
+        self.given_up = False
+        """Has the caller stopped waiting?"""
+        self._bells: list[threading.Event] = []  # of those who sleep: most calls never do, and a bell is not cheap
 
     def cancel(self) -> None:
         """The caller has stopped waiting."""
-        self._event.set()
+        self.given_up = True  # before bells are looked for: whoever adds one looks at this afterwards
+        for bell in tuple(self._bells):
+            bell.set()
 
-    @property
-    def given_up(self) -> bool:
-        """Has the caller stopped waiting?"""
-        return self._event.is_set()
+    def _wait(self, seconds: float) -> bool:
+        bell = threading.Event()
+        self._bells.append(bell)
+        try:
+            if self.given_up:
+                bell.set()
+            return self.clock.wait(bell, seconds)
+        finally:
+            self._bells.remove(bell)
 
     @property
     def requested(self) -> bool:
         """Is it time to stop?"""
-        return self._event.is_set() or self.clock.monotonic() >= self.at
+        return self.given_up or self.clock.monotonic() >= self.at
 
     def remaining(self) -> float:
         """Seconds left; 0 when it is time to stop."""
-        return 0.0 if self._event.is_set() else max(0.0, self.at - self.clock.monotonic())
+        return 0.0 if self.given_up else max(0.0, self.at - self.clock.monotonic())
 
     def check(self) -> None:
         """Raise `TimeoutExceededError` when it is time to stop."""
@@ -50,10 +59,10 @@ class Cancellation:
         """Sleep, but wake and raise when it is time to stop."""
         left = self.remaining()
         if seconds < left:
-            if not self.clock.wait(self._event, seconds):
+            if not self._wait(seconds):
                 return
         elif left > 0:
-            self.clock.wait(self._event, left)
+            self._wait(left)
         self.check()
 
 
