@@ -48,8 +48,6 @@ class CircuitBreakerOpenException(FaultToleranceException, CircuitOpenError):  #
     circuit 'shop.Orders.pay' is open (50% of the last 20 calls failed); next probe in 3.2 s
     """
 
-    retry_after = CircuitOpenError.retry_after
-
 
 class BulkheadException(FaultToleranceException, BulkheadFullError):  # noqa: N818 - the standard's name
     """The bulkhead had no place for the call.
@@ -58,8 +56,6 @@ class BulkheadException(FaultToleranceException, BulkheadFullError):  # noqa: N8
     10
     """
 
-    retry_after = BulkheadFullError.retry_after
-
 
 class RateLimitException(FaultToleranceException, RateLimitedError):  # noqa: N818 - the standard's way of naming
     """A `RateLimit` did not let the call pass; `retry_after` says when it could. Beyond the standard.
@@ -67,8 +63,6 @@ class RateLimitException(FaultToleranceException, RateLimitedError):  # noqa: N8
     >>> print(RateLimitException("shop.Orders.pay", 0.25, 100, 0, None, None, "local"))
     rate limit 'shop.Orders.pay' of 100 reached; try again in 0.25 s
     """
-
-    retry_after = RateLimitedError.retry_after
 
     @property
     def retry_after_millis(self) -> int:

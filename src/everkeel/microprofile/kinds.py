@@ -37,7 +37,7 @@ def kind_of(fn: Callable[..., Any], *, asynchronous: bool, where: str) -> Kind:
         return "future"
     if written is Any:
         return "future"
-    origin = typing.get_origin(written) or written
+    origin: Any = typing.get_origin(written) or written
     if isinstance(origin, type):
         if issubclass(origin, Future):
             return "future"
@@ -51,7 +51,7 @@ def kind_of(fn: Callable[..., Any], *, asynchronous: bool, where: str) -> Kind:
 def returns_awaitable(fn: Callable[..., Any]) -> bool:
     """Is a function declared to return an awaitable?"""
     written = return_type(fn)
-    origin = typing.get_origin(written) or written
+    origin: Any = typing.get_origin(written) or written
     return isinstance(origin, type) and issubclass(origin, Awaitable)
 
 

@@ -253,7 +253,7 @@ def annotate(target: F, record: Annotation) -> F:
     """Put an annotation on a function, a method or a class."""
     if isinstance(target, type):
         annotate_class(target, record)
-        return target
+        return cast("F", target)
     if isinstance(target, staticmethod | classmethod):
         return cast("F", type(target)(annotate(target.__func__, record)))
     if isinstance(target, property) or not callable(target):
