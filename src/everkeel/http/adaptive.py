@@ -195,6 +195,22 @@ class _States:
             return self._alone
 
 
+def _called(fn: Callable[..., Any], states: _States) -> Callable[..., Any]:
+    @wraps(fn)
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        return states.of(args).call(fn, *args, **kwargs)
+
+    return wrapper
+
+
+def _awaited(fn: Callable[..., Any], states: _States) -> Callable[..., Any]:
+    @wraps(fn)
+    async def wrapper(*args: Any, **kwargs: Any) -> Any:
+        return await states.of(args).acall(fn, *args, **kwargs)
+
+    return wrapper
+
+
 @overload
 def adaptive(fn: F, /) -> F: ...
 @overload
@@ -234,18 +250,7 @@ def adaptive(
         parameters = list(signature(fn).parameters)
         states = _States(make, bool(parameters) and parameters[0] == "self")
         make()  # wrong settings fail here
-        wrapper: Any
-        if iscoroutinefunction(fn):
-
-            @wraps(fn)
-            async def wrapper(*args: Any, **kwargs: Any) -> Any:
-                return await states.of(args).acall(fn, *args, **kwargs)
-        else:
-
-            @wraps(fn)
-            def wrapper(*args: Any, **kwargs: Any) -> Any:
-                return states.of(args).call(fn, *args, **kwargs)
-
+        wrapper = _awaited(fn, states) if iscoroutinefunction(fn) else _called(fn, states)
         setattr(wrapper, _STATE, states)
         return cast("F", wrapper)
 

@@ -14,10 +14,20 @@ import httpx
 import pytest
 from blockbuster import BlockingError, blockbuster_ctx
 
-import everkeel
-from everkeel import EverkeelError
+from everkeel import Clock, EverkeelError
+from everkeel.http.httpx import ResilientTransport
 
 SHARE = {"ok": 70, "busy": 8, "limited": 5, "broken": 5, "slow": 5, "hang up": 5, "never": 2}
+
+
+class NeverBlocking(Clock):
+    """Real time, for coroutines alone. (blockbuster does not see a clock's sleep, which is bound before it looks.)"""
+
+    def __init__(self) -> None:
+        self.sleep = self.wait = self._refuse
+
+    def _refuse(self, *args: object) -> None:
+        raise AssertionError("a coroutine blocked its event loop")
 
 
 class Chaos:
@@ -113,6 +123,8 @@ def _drive_threads(client, url, name, requests, at_once):
 def _load(agent, chaos, url, name, total, at_once=16):
     """So many requests through one client; what became of each."""
     settings = dict(SETTINGS)
+    if name.endswith("async") or name == "aiohttp":
+        settings["clock"] = NeverBlocking()
     if name == "httpx-async":
         # httpx 0.28 itself loses a connection now and then when a request is cancelled (httpx2 does not), which is how
         # our limit ends one. Its own timeouts, which cancel nothing, take the place of ours.
@@ -183,7 +195,7 @@ def test_five_thousand_requests_are_accounted_for(agent, chaos, request):
 
 def test_the_event_loop_goes_on_while_a_client_waits_and_retries(async_agent, service, reply):
     """A ticker beside the requests misses no beat, whatever the server does."""
-    client = async_agent(attempt_timeout=0.2)
+    client = async_agent(attempt_timeout=0.2, clock=NeverBlocking())
     service.will("/x", 503, reply(429, {"X-RateLimit-Retry-After-Ms": "100"}), reply(delay=0.1))
 
     async def main():
@@ -208,8 +220,15 @@ def test_the_event_loop_goes_on_while_a_client_waits_and_retries(async_agent, se
 
 
 def test_what_blocks_would_be_noticed():
+    """The same watch, on a client that does block: a sync one in a coroutine."""
+
+    def slow(request: httpx.Request) -> httpx.Response:
+        time.sleep(0.001)
+        return httpx.Response(200)
+
     async def main():
-        everkeel.sleep(0.001)
+        with httpx.Client(transport=ResilientTransport(httpx.MockTransport(slow))) as client:
+            client.get("http://a.test")
 
     with blockbuster_ctx("everkeel"), pytest.raises(BlockingError):
         asyncio.run(main())

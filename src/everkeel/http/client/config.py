@@ -95,10 +95,7 @@ class ClientSettings(TypedDict, total=False):
 
 
 def _statuses(value: Any) -> frozenset[int]:
-    try:
-        found = frozenset(value)
-    except TypeError:
-        found = frozenset([None])
+    found: frozenset[Any] = frozenset(value) if isinstance(value, Iterable) else frozenset([None])
     if any(isinstance(one, bool) or not isinstance(one, int) or not 100 <= one <= 599 for one in found):
         raise ValueError("must be a collection of status codes from 100 to 599")
     return found
