@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import functools
 import inspect
+import subprocess
+import sys
 import threading
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
@@ -310,22 +312,36 @@ def test_what_is_wrong_is_found_when_written_by_validate_or_at_the_first_call():
     Service().fine()
 
 
-class Misdefined:
-    """Found by `validate()` by its name."""
+APPLICATION = """
+from everkeel.microprofile import Fallback, FaultToleranceDefinitionException, Retry, validate
 
-    @Fallback(fallback_method="instead")
-    def work(self) -> None: ...
+class Orders:
+    class Inner:
+        @Fallback(fallback_method="missing")
+        def pay(self) -> None: ...
 
-    def instead(self) -> None: ...
+@Retry
+def fine() -> None: ...
+
+try:
+    validate()
+except FaultToleranceDefinitionException as error:
+    print(error)
+
+del Orders.Inner
+validate()
+print("fine")
+"""
 
 
 @pytest.mark.rule("MP-MAP-17")
 def test_validate_finds_everything_that_has_a_name():
-    validate()
-    config.forget()
-    config.configure({f"{__name__}.Misdefined/work/Fallback/fallbackMethod": "missing"}, environment=False)
-    with pytest.raises(FaultToleranceDefinitionException, match=r"Misdefined\.work: Fallback.*missing"):
-        validate()
+    # In a process of its own, which has no other classes.
+    done = subprocess.run([sys.executable, "-c", APPLICATION], capture_output=True, text=True, check=False)
+    assert done.stderr == ""
+    problem, end = done.stdout.splitlines()
+    assert problem.startswith("__main__.Orders.Inner.pay: Fallback.fallbackMethod must be the name of a method")
+    assert end == "fine"
 
 
 @pytest.mark.rule("MP-MAP-18")
