@@ -13,6 +13,7 @@ and is not itself a technical specification.
 from everkeel.microprofile.annotations import ChronoUnit
 from everkeel.microprofile.backoffs import CustomBackoffStrategy
 from everkeel.microprofile.beyond import (
+    ApplyGuard,
     BeforeRetry,
     CircuitBreakerName,
     CustomBackoff,
@@ -33,10 +34,12 @@ from everkeel.microprofile.exceptions import (
     TimeoutException,
 )
 from everkeel.microprofile.fallbacks import ExecutionContext, FallbackHandler, create_handlers_with
+from everkeel.microprofile.guards import Guard
 from everkeel.microprofile.maintenance import CircuitBreakerState, current_state, on_state_change, reset, reset_all
 from everkeel.microprofile.results import AsyncResult, completed, failed
 
 __all__ = [
+    "ApplyGuard",
     "AsyncResult",
     "Asynchronous",
     "BeforeRetry",
@@ -56,6 +59,7 @@ __all__ = [
     "FaultToleranceDefinitionException",
     "FaultToleranceException",
     "FibonacciBackoff",
+    "Guard",
     "RateLimit",
     "RateLimitException",
     "Retry",

@@ -58,6 +58,20 @@ def check(
             raise FaultToleranceDefinitionException(where, name, allowed)
         if rank(retry) < rank(declared[name]) or "Retry" not in records:
             records.pop(name, None)  # the Retry it belongs to was replaced, or is disabled
+    _check_together(records, where, kind)
+
+
+def check_in_guard(records: dict[str, Annotation], declared: Mapping[str, Annotation], where: str) -> None:
+    """The same for the annotations of a guard, which all stand at one place."""
+    for name in BESIDE_RETRY:
+        if name in declared and "Retry" not in declared:
+            raise FaultToleranceDefinitionException(where, name, "must stand beside a Retry, in the same guard")
+        if "Retry" not in records:
+            records.pop(name, None)
+    _check_together(records, where, "sync")
+
+
+def _check_together(records: dict[str, Annotation], where: str, kind: str) -> None:
     if len([name for name in BACKOFFS if name in records]) > 1:
         raise FaultToleranceDefinitionException(where, "backoff", "must be one at most: " + ", ".join(BACKOFFS))
     for record in list(records.values()):
@@ -66,10 +80,6 @@ def check(
     if kind == "future" and "RetryWhen" in records and cast("RetryWhen", records["RetryWhen"]).result is not None:
         allowed = "cannot see what a concurrent.futures.Future will hold: return an awaitable, or write an async def"
         raise FaultToleranceDefinitionException(where, "RetryWhen.result", allowed)
-    _check_method(records, where)
-
-
-def _check_method(records: dict[str, Annotation], where: str) -> None:
     if "CircuitBreakerName" in records and "CircuitBreaker" not in records:
         records.pop("CircuitBreakerName")  # disabled, or never there: a name of nothing
 
@@ -97,22 +107,35 @@ def _made(predicate: Any) -> Callable[[Any], bool] | None:
 # ------------------------------------------------------------------ layers
 
 
+class Limiter:
+    """What calls share that a `RateLimit` counts."""
+
+    __slots__ = ("_lock", "_rate", "permits")
+
+    def __init__(self, record: RateLimit) -> None:
+        self._rate, self.permits = record.rate(), record.value
+        self._lock = threading.Lock()
+
+    def wait(self) -> float:
+        """0 where a call may go ahead; otherwise the seconds to wait."""
+        with self._lock:
+            return self._rate.wait_for(DEFAULT.monotonic())
+
+
 class Limiting(Tap):
     """Inside of the circuit breaker, outside of the timeout: lets a call pass, or says when to come back."""
 
-    __slots__ = ("_lock", "_metrics", "_name", "_permits", "_rate")
+    __slots__ = ("_limiter", "_metrics", "_name")
 
-    def __init__(self, record: RateLimit, name: str, metrics: RateLimitMetrics | None) -> None:
-        self._rate, self._permits, self._name, self._metrics = record.rate(), record.value, name, metrics
-        self._lock = threading.Lock()
+    def __init__(self, limiter: Limiter, name: str, metrics: RateLimitMetrics | None) -> None:
+        self._limiter, self._name, self._metrics = limiter, name, metrics
 
     def enter(self) -> None:
-        with self._lock:
-            wait = self._rate.wait_for(DEFAULT.monotonic())
+        wait = self._limiter.wait()
         if self._metrics is not None:
             self._metrics.ended(permitted=not wait)
         if wait:
-            raise RateLimitException(self._name, wait, self._permits, 0, None, None, "local")
+            raise RateLimitException(self._name, wait, self._limiter.permits, 0, None, None, "local")
 
 
 class BeforeEachRetry(Tap):
@@ -187,13 +210,13 @@ def _action(plan: Plan, record: BeforeRetry) -> Callable[[tuple[Any, ...], dict[
 class Unsatisfied(Tap):
     """Outside of the retry: where no attempt gave a result that was wanted, there is no exception to raise again."""
 
-    __slots__ = ("_where",)
+    __slots__ = ("_policy", "_where")
 
-    def __init__(self, where: str) -> None:
-        self._where = where
+    def __init__(self, where: str, policy: str | None) -> None:
+        self._where, self._policy = where, policy
 
     def failed(self, permit: None, error: BaseException) -> None:
-        if isinstance(error, RetryExhaustedError) and error.policy == self._where:
+        if isinstance(error, RetryExhaustedError) and error.policy == self._policy:
             raise FaultToleranceException(
                 f"{self._where}: {error.attempts} attempts, and no result that RetryWhen accepts"
             ) from None

@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol, cast
+from typing import Any, Protocol, TypeVar, cast
 
 from everkeel.microprofile import additions, config, fallbacks, taps
 from everkeel.microprofile import annotations as said
@@ -34,6 +34,7 @@ from everkeel.runtime.state import State
 
 _FOREVER = 1e9  # seconds; the standard knows no lease on a trial
 _NO_LIMIT = sys.maxsize
+P = TypeVar("P")
 
 
 class Part(Protocol):
@@ -41,6 +42,15 @@ class Part(Protocol):
 
     def layers(self) -> tuple[State, ...]:
         """What a call passes through now, outermost first."""
+
+
+class Shared(Protocol):
+    """A guard that several methods share."""
+
+    name: str
+
+    def once(self, annotation: str, make: Callable[[], P]) -> P:
+        """What does the work of an annotation; made for the first who asks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +64,12 @@ class Plan:
     """By the name of the annotation, as configured, and only those that are enabled."""
     bound: bool
     """Is the first argument of a call the object whose method it is?"""
+    shared: Shared | None = None
+    """What has the state, where the method shares that with others."""
+
+    def once(self, annotation: str, make: Callable[[], P]) -> P:
+        """What does the work of an annotation: its own, or the one that is shared."""
+        return make() if self.shared is None else self.shared.once(annotation, make)
 
     @property
     def kind(self) -> Kind:
@@ -74,17 +90,16 @@ def parts_of(plan: Plan, metrics: MethodMetrics | None) -> list[Part]:
     """Everything a call passes through, outermost first."""
     parts: list[Part] = [taps.EachCall(metrics, fallback=plan.has("Fallback"))]
     if plan.has("Fallback"):
-        parts.append(_named(plan, make_fallback(plan, cast("said.Fallback", plan.records["Fallback"]))))
+        said_fallback = cast("said.Fallback", plan.records["Fallback"])
+        parts.append(
+            _adopted(make_fallback(plan, said_fallback), plan.tag)
+        )  # a method's own, even where a guard is shared
     if plan.has("Retry"):
         results, errors = additions.predicates_of(plan)
-        again = _named(
-            plan,
-            make_retry(
-                cast("said.Retry", plan.records["Retry"]), additions.delays_of(plan), on_result=results, on_error=errors
-            ),
-        )
+        said_retry, delays = cast("said.Retry", plan.records["Retry"]), additions.delays_of(plan)
+        again = _named(plan, "Retry", lambda: make_retry(said_retry, delays, on_result=results, on_error=errors))
         if results is not None:
-            parts.append(additions.Unsatisfied(plan.tag))
+            parts.append(additions.Unsatisfied(plan.tag, again.name))
         if metrics is not None and metrics.retry is not None:
             parts.append(taps.AroundRetry(metrics.retry, again))
         parts.append(again)
@@ -92,33 +107,43 @@ def parts_of(plan: Plan, metrics: MethodMetrics | None) -> list[Part]:
             parts.append(additions.BeforeEachRetry(plan, cast("BeforeRetry", plan.records["BeforeRetry"])))
     parts.append(taps.EachAttempt(None if metrics is None else metrics.retry))
     if plan.has("CircuitBreaker"):
-        breaker = _named(plan, make_breaker(cast("said.CircuitBreaker", plan.records["CircuitBreaker"])))
+        said_breaker = cast("said.CircuitBreaker", plan.records["CircuitBreaker"])
+        breaker = _named(plan, "CircuitBreaker", lambda: make_breaker(said_breaker))
         if metrics is not None and metrics.circuit_breaker is not None:
             parts += [taps.AroundBreaker(metrics.circuit_breaker, breaker), breaker, taps.InsideBreaker()]
         else:
             parts.append(breaker)
     if plan.has("RateLimit"):
         counting = None if metrics is None else metrics.rate_limit
-        parts.append(additions.Limiting(cast("RateLimit", plan.records["RateLimit"]), plan.tag, counting))
+        said_limit = cast("RateLimit", plan.records["RateLimit"])
+        limiter = plan.once("RateLimit", lambda: additions.Limiter(said_limit))
+        parts.append(additions.Limiting(limiter, plan.tag, counting))
     if plan.has("Timeout") and cast("said.Timeout", plan.records["Timeout"]).value > 0:
-        limit = _named(plan, make_timeout(cast("said.Timeout", plan.records["Timeout"])))
+        said_timeout = cast("said.Timeout", plan.records["Timeout"])
+        limit = _named(plan, "Timeout", lambda: make_timeout(said_timeout))
         if metrics is not None and metrics.timeout is not None:
             parts.append(taps.AroundTimeout(metrics.timeout, limit))
         parts.append(limit)
     if plan.has("Bulkhead"):
         queues = plan.has("Asynchronous") and plan.awaited
-        places = _named(plan, make_bulkhead(cast("said.Bulkhead", plan.records["Bulkhead"]), queues=queues))
+        said_bulkhead = cast("said.Bulkhead", plan.records["Bulkhead"])
+        places = _named(plan, "Bulkhead", lambda: make_bulkhead(said_bulkhead, queues=queues))
         counted = None if metrics is None else metrics.bulkhead
         parts += [taps.AroundBulkhead(counted, places), places, taps.InsideBulkhead(counted)]
     parts.append(taps.Carrying())
     return parts
 
 
-def _named(plan: Plan, policy: Any) -> Any:
-    """Under the method's name in errors and lists of policies; configuration of native policies is not asked."""
+def _named(plan: Plan, annotation: str, make: Callable[[], P]) -> P:
+    """A policy of this method, or the one of the guard that it shares with others."""
+    return plan.once(annotation, lambda: _adopted(make(), plan.tag if plan.shared is None else plan.shared.name))
+
+
+def _adopted(policy: P, name: str) -> P:
+    """Under its name in errors and lists of policies; configuration of native policies is not asked."""
     made = cast("AnyPolicy", policy)
-    made.name = plan.tag
-    registry.adopt(made, plan.tag)
+    made.name = name
+    registry.adopt(made, name)
     return policy
 
 

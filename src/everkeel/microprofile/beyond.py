@@ -143,3 +143,20 @@ def CircuitBreakerName(value: str, /) -> Decorator:
     """
     decorator: Decorator = _annotation(said.CircuitBreakerName, None, {"value": value})
     return decorator
+
+
+def ApplyGuard(value: str, /) -> Decorator:
+    """Guard a method by a `Guard` that was built elsewhere, of this name: its state is shared by all who apply it.
+
+    Other annotations on the method are ignored, but for `Fallback` and `Asynchronous`. Metrics are the method's own.
+
+    >>> from everkeel.microprofile import ApplyGuard, Bulkhead, Guard
+    >>> printer = Guard("docs.printer", Bulkhead(1))
+    >>> @ApplyGuard("docs.printer")
+    ... def print_report() -> str:
+    ...     return "printed"
+    >>> print_report()
+    'printed'
+    """
+    decorator: Decorator = _annotation(said.ApplyGuard, None, {"value": value})
+    return decorator

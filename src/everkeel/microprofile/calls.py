@@ -128,13 +128,15 @@ class Call:
 class Attempt:
     """One pass through circuit breaker, timeout and bulkhead. It may outlive its call by far."""
 
-    __slots__ = ("admitted", "arrived", "call", "queued", "started", "timed_out")
+    __slots__ = ("admitted", "arrived", "bulkhead", "call", "queued", "started", "timed_out")
 
     def __init__(self, call: Call | None) -> None:
         self.call = call
         self.admitted = False
         """Did the circuit breaker let it pass?"""
         self.timed_out = False
+        self.bulkhead: object = None
+        """Who watches the bulkhead it came to: one that is shared is watched by several."""
         self.arrived = 0.0
         """When it came to the bulkhead."""
         self.queued = self.started = False

@@ -81,11 +81,12 @@ class Configuration:
         annotation, together with those from code.
         """
         place = f"{class_name}/{method}" if level == "method" else class_name
+        where = f"{class_name}.{method}" if method else class_name
         values: dict[str, object] = {}
         for parameter, read in PARAMETERS[annotation].items():
             found = self.find(f"{place}/{annotation}/{parameter}") or self.find(f"{annotation}/{parameter}")
             if found is not None:
-                values[parameter] = _read(read, found, f"{class_name}.{method}", f"{annotation}.{parameter}")
+                values[parameter] = _read(read, found, where, f"{annotation}.{parameter}")
         return values
 
     def is_enabled(self, annotation: str, *, classes: Sequence[str], method: str) -> bool:

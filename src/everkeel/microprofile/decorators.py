@@ -12,6 +12,7 @@ from typing import Any, Protocol, TypeAlias, TypedDict, TypeVar, Unpack, overloa
 
 from everkeel.microprofile import annotations as said
 from everkeel.microprofile.annotations import Annotation, ChronoUnit
+from everkeel.microprofile.guards import RECORD
 from everkeel.microprofile.levels import annotate
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -25,6 +26,7 @@ class Decorator(Protocol):
 
     def __call__(self, target: F, /) -> F:
         """The same, guarded."""
+        ...
 
 
 class RetryParameters(TypedDict, total=False):
@@ -99,6 +101,7 @@ def _annotation(kind: type[Annotation], target: Any, parameters: dict[str, Any])
     def decorate(target: F) -> F:
         return annotate(target, record)
 
+    setattr(decorate, RECORD, record)  # for guards, which collect decorators rather than decorating
     return decorate
 
 
@@ -135,7 +138,7 @@ def Retry(target: Any = None, /, **parameters: Any) -> Any:
 def Timeout(target: F, /) -> F: ...
 @overload
 def Timeout(value: Length = ..., **parameters: Unpack[TimeoutParameters]) -> Decorator: ...
-def Timeout(value: Any = None, /, **parameters: Any) -> Any:
+def Timeout(value: Any = None, **parameters: Any) -> Any:
     """End the method with `TimeoutException` when it takes longer than `value` (1000) in `unit` (MILLIS); 0: no limit.
 
     A plain `def` runs on its caller's thread and must cooperate: `everkeel.sleep()` and
@@ -218,7 +221,7 @@ def CircuitBreaker(target: Any = None, /, **parameters: Any) -> Any:
 def Bulkhead(target: F, /) -> F: ...
 @overload
 def Bulkhead(value: int = ..., **parameters: Unpack[BulkheadParameters]) -> Decorator: ...
-def Bulkhead(value: Any = None, /, **parameters: Any) -> Any:
+def Bulkhead(value: Any = None, **parameters: Any) -> Any:
     """Let at most `value` (10) executions run at once; others are rejected with `BulkheadException`.
 
     Together with `Asynchronous`, `waiting_task_queue` (10) more may wait for a place. State belongs to the class of the

@@ -8,7 +8,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from typing import Any
 
-from everkeel.microprofile import config, maintenance, metrics
+from everkeel.microprofile import config, guards, maintenance, metrics
 from everkeel.microprofile.levels import Method, classes, method_of, methods, unwrapped
 
 
@@ -82,6 +82,7 @@ def redeploy() -> None:
     config.forget()
     metrics.registry.clear()
     maintenance.forget()
+    guards.forget()
     for method in list(methods):
         method.forget()
 

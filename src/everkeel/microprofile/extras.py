@@ -170,6 +170,15 @@ class CircuitBreakerName(Annotation):
     value: str = parameter("value", _text, "")
 
 
+@dataclasses.dataclass(frozen=True, slots=True, init=False)
+class ApplyGuard(Annotation):
+    """What `ApplyGuard` says."""
+
+    name = "ApplyGuard"
+
+    value: str = parameter("value", _text, "")
+
+
 EXTRAS: dict[str, type[Annotation]] = {
     record.name: record
     for record in (
@@ -180,6 +189,7 @@ EXTRAS: dict[str, type[Annotation]] = {
         RetryWhen,
         BeforeRetry,
         CircuitBreakerName,
+        ApplyGuard,
     )
 }
 BACKOFFS = ("ExponentialBackoff", "FibonacciBackoff", "CustomBackoff")

@@ -138,6 +138,9 @@ class AroundBreaker(Tap):
     def __init__(self, metrics: BreakerMetrics, policy: CircuitBreaker) -> None:
         self._metrics, self._policy, self._times = metrics, policy, StateTimes()
         metrics.watch(self._times)
+        state = policy.snapshot()["state"]
+        if state != "closed":  # it is shared, and others have used it before
+            self._times.enter("halfOpen" if state == "half_open" else state)
         policy.subscribe(self._opened, CircuitOpened)
         policy.subscribe(self._half_opened, CircuitHalfOpened)
         policy.subscribe(self._closed, CircuitClosed)
@@ -211,6 +214,8 @@ class AroundBulkhead(Tap):
 
     def _hear(self, event: CallQueued) -> None:
         attempt = the_attempt()
+        if attempt.bulkhead is not self:
+            return
         attempt.queued = True
         if self._metrics is not None:
             self._metrics.accepted()
@@ -219,7 +224,8 @@ class AroundBulkhead(Tap):
             attempt.call.settled()
 
     def enter(self) -> None:
-        the_attempt().arrived = DEFAULT.monotonic()
+        attempt = the_attempt()
+        attempt.bulkhead, attempt.arrived = self, DEFAULT.monotonic()
 
     def failed(self, permit: None, error: BaseException) -> None:
         attempt = the_attempt()

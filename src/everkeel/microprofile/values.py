@@ -160,4 +160,5 @@ PARAMETERS: Mapping[str, Mapping[str, Reader]] = {
     "RetryWhen": {"result": some_class, "exception": some_class},
     "BeforeRetry": {"value": some_class, "methodName": name},
     "CircuitBreakerName": {},
+    "ApplyGuard": {},
 }
