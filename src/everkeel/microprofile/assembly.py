@@ -42,6 +42,7 @@ class Part(Protocol):
 
     def layers(self) -> tuple[State, ...]:
         """What a call passes through now, outermost first."""
+        ...
 
 
 class Shared(Protocol):
@@ -51,6 +52,7 @@ class Shared(Protocol):
 
     def once(self, annotation: str, make: Callable[[], P]) -> P:
         """What does the work of an annotation; made for the first who asks."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)

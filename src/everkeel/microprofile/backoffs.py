@@ -14,6 +14,7 @@ class Delays(Protocol):
 
     def next(self, failure: BaseException | None) -> float:
         """Seconds before the next retry, after this failure (None after a result that was not wanted)."""
+        ...
 
 
 class CustomBackoffStrategy(Protocol):
@@ -29,9 +30,11 @@ class CustomBackoffStrategy(Protocol):
 
     def init(self, initial_delay_in_millis: int) -> None:
         """Told before anything else: the delay of the `Retry`."""
+        ...
 
     def next_delay_in_millis(self, exception: BaseException | None) -> int:
         """The delay before the next retry. Negative is taken as none."""
+        ...
 
 
 class Growing:

@@ -15,6 +15,7 @@ class Rate(Protocol):
 
     def wait_for(self, now: float) -> float:
         """0 where a call may go ahead now; otherwise the seconds after which it is worth coming back."""
+        ...
 
 
 class FixedRate:

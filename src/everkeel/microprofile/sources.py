@@ -29,13 +29,16 @@ class Source(Protocol):
     @property
     def name(self) -> str:
         """What error messages call it; decides between sources of the same ordinal."""
+        ...
 
     @property
     def ordinal(self) -> int:
         """Its rank: where two sources know a key, the higher ordinal is believed."""
+        ...
 
     def get(self, key: str, /) -> str | None:
         """The value of a key, None where it is not set, `""` where it is set to nothing."""
+        ...
 
 
 class MappingSource:
