@@ -13,7 +13,7 @@ from __future__ import annotations
 from contextvars import ContextVar
 from typing import Unpack
 
-from everkeel.http.client.config import ClientSettings, configure, request_options
+from everkeel.http.client.config import ClientSettings, RequestSettings, configure, request_options
 from everkeel.http.client.engine import Engine
 from everkeel.http.client.policies import HasPolicies
 from everkeel.runtime.clock import Clock
@@ -26,7 +26,7 @@ except ImportError:  # pragma: no cover - in environments without it
 
 from everkeel.http.client.aiohttp_dialect import AiohttpDialect
 
-__all__ = ["ResilientMiddleware", "request_options"]
+__all__ = ["ClientSettings", "RequestSettings", "ResilientMiddleware", "request_options"]
 
 _GAVE_UP: ContextVar[tuple[tuple[object, ...], Exception] | None] = ContextVar("everkeel.http.gave_up", default=None)
 """The request that failed last in this task, and how. See `ResilientMiddleware.__call__`."""

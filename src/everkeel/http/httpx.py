@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import Unpack
 
-from everkeel.http.client.config import ClientSettings, configure, request_options
+from everkeel.http.client.config import ClientSettings, RequestSettings, configure, request_options
 from everkeel.http.client.engine import Engine
 from everkeel.http.client.httpx_family import HttpxDialect
 from everkeel.http.client.policies import HasPolicies
@@ -25,7 +25,7 @@ try:
 except ImportError:  # pragma: no cover - in environments without it
     raise missing("everkeel.http.httpx", "httpx", "httpx") from None
 
-__all__ = ["AsyncResilientTransport", "ResilientTransport", "request_options"]
+__all__ = ["AsyncResilientTransport", "ClientSettings", "RequestSettings", "ResilientTransport", "request_options"]
 
 
 class ResilientTransport(HasPolicies, httpx.BaseTransport):

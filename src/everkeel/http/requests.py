@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Unpack
 
-from everkeel.http.client.config import ClientSettings, configure, request_options
+from everkeel.http.client.config import ClientSettings, RequestSettings, configure, request_options
 from everkeel.http.client.engine import Engine
 from everkeel.http.client.policies import HasPolicies
 from everkeel.runtime.clock import Clock
@@ -28,7 +28,7 @@ except ImportError:  # pragma: no cover - in environments without it
 
 from everkeel.http.client.requests_dialect import SECONDS, RequestsDialect, within
 
-__all__ = ["ResilientAdapter", "request_options"]
+__all__ = ["ClientSettings", "RequestSettings", "ResilientAdapter", "request_options"]
 
 
 class ResilientAdapter(HasPolicies, BaseAdapter):

@@ -228,7 +228,7 @@ def test_what_blocks_would_be_noticed():
 
     async def main():
         with httpx.Client(transport=ResilientTransport(httpx.MockTransport(slow))) as client:
-            client.get("http://a.test")
+            client.get("http://a.test")  # noqa: ASYNC212 - that it blocks is the point
 
     with blockbuster_ctx("everkeel"), pytest.raises(BlockingError):
         asyncio.run(main())
