@@ -138,6 +138,15 @@ def test_a_limit_with_keys_is_drained_for_one_of_them(admin, virtual_time):
     assert (limit.try_acquire(key="ann"), limit.try_acquire(key="bob")) == (False, True)
 
 
+def test_a_key_that_no_encoding_can_write_is_no_trouble(admin):
+    tenants = circuit_breaker("tenants", key=lambda tenant: tenant)
+    body = b'{"key": "\\ud800"}'
+    path, headers = "/control/circuit_breaker/tenants/force_open", {"content-type": "application/json"}
+    assert admin.post(path, content=body, headers=headers).status_code == 200
+    assert admin.get("/policies/circuit_breaker/tenants").json()["shut_keys"] == {"\ud800": "open"}
+    assert tenants.snapshot()["states"]["open"] == 1
+
+
 # ------------------------------------------------------------------ lists
 
 

@@ -182,6 +182,14 @@ def test_a_server_that_is_no_control_plane_is_recognised_and_no_redirect_followe
             Remote(url, "secret", 5).get("/health")
 
 
+def test_nothing_that_comes_from_outside_moves_the_cursor(run):
+    tenants = circuit_breaker("tenants", key=lambda tenant: tenant)
+    tenants.force_open(key="acme\x1b[2J\x9b1A")
+    out = run("breaker", "show", "tenants")[1]
+    assert "acme\\x1b[2J\\x9b1A" in out
+    assert "\x1b" not in out
+
+
 def test_colour_is_for_terminals(run, payments, monkeypatch):
     assert "\x1b" not in run("policies")[1]
 

@@ -91,14 +91,17 @@ def test_a_page_has_a_policy_of_its_own_that_allows_nothing_inline(plane, client
         return Response("<script src=app.js></script>", media_type="text/html", headers=PAGE_HEADERS)
 
     plane.add_section(
-        Section("page", "", [Endpoint("GET", "/", page, None, "The page", media="text/html")]),
+        Section("page", "", [Endpoint("GET", "/notes", page, None, "The page", media="text/html")]),
     )
-    for path in ("/", ""):
-        got = client_of(plane, None).get(path)
-        assert got.status_code == 200
-        assert "script-src 'self'" in got.headers["content-security-policy"]
-        assert "unsafe" not in got.headers["content-security-policy"]
-        assert got.headers["x-content-type-options"] == "nosniff"
+    got = client_of(plane, None).get("/notes")
+    assert got.status_code == 200
+    assert "script-src 'self'" in got.headers["content-security-policy"]
+    assert "unsafe" not in got.headers["content-security-policy"]
+    assert got.headers["x-content-type-options"] == "nosniff"
+
+
+def test_the_prefix_itself_is_a_path_too():
+    assert all(Endpoint("GET", "/", answer, None, "").pattern().fullmatch(path) for path in ("", "/"))
 
 
 def test_what_a_handler_raises_is_a_problem_and_says_nothing_about_the_inside(plane, admin, caplog):
@@ -153,7 +156,7 @@ def ask(app, path: str, secrets) -> Response:
 def test_it_lives_below_its_prefix_and_only_there(make_plane, secrets):
     plane = make_plane(prefix="/ops/ek")
     assert ask(plane, "/ops/ek/health", secrets).status_code == 200
-    for path in ("/health", "/ops/health", "/ops/ekk/health", "/ops/ek", "/"):
+    for path in ("/health", "/ops/health", "/ops/ekk/health", "/ops", "/"):
         assert ask(plane, path, secrets).status_code == 404
     assert ask(make_plane(prefix=""), "/health", secrets).status_code == 200
 
@@ -211,6 +214,15 @@ def test_it_goes_through_a_lifespan_and_refuses_websockets(plane):
 def test_head_is_get_without_the_body(admin):
     got = admin.head("/health")
     assert (got.status_code, got.content) == (200, b"")
+
+
+def test_a_stream_has_no_head(admin):
+    assert admin.head("/events").status_code == 405
+
+
+def test_beside_an_application_it_needs_a_place_of_its_own(make_plane):
+    with pytest.raises(ConfigError, match="must not be empty beside an application"):
+        make_plane(prefix="").beside(home)
 
 
 @pytest.mark.parametrize("prefix", ["everkeel", "/everkeel/", "/"])

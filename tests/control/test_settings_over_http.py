@@ -9,7 +9,7 @@ import threading
 import httpx2
 import pytest
 
-from everkeel import bulkhead, circuit_breaker, retry
+from everkeel import Retry, bulkhead, circuit_breaker, retry
 from everkeel.control import configuration
 from everkeel.control.sections import config as config_section
 
@@ -281,3 +281,15 @@ def test_enabled_is_another_word_for_the_mode(admin):
     for name, policy in (("orders", above), ("orders.fetch", below)):
         assert admin.put(f"/config/retry/{name}", json={"enabled": False}).json()["settings"]["mode"] == "off"
         assert policy.mode == "off"
+
+
+def test_a_policy_of_a_type_of_the_applications_own_is_changed_too(admin):
+    class Patience(Retry):
+        type = "patience"
+
+    policy = Patience("fetch", retry(attempts=3).config)
+    assert admin.put("/config/patience/fetch", json={"attempts": 5, "max_duration": "2s"}).status_code == 200
+    assert admin.post("/control/patience/fetch/shadow").status_code == 200
+    assert (policy.config.attempts, policy.config.max_duration, policy.mode) == (5, 2.0, "shadow")
+    assert admin.post("/audit/1/rollback").status_code == 200
+    assert policy.config.attempts == 3

@@ -8,7 +8,7 @@ import sys
 from typing import Any
 
 from everkeel.cli.output import FINE, NO, complain, paint
-from everkeel.cli.remote import Remote, add_remote
+from everkeel.cli.remote import Remote, add_remote, printable
 
 _BAD = ("opened", "rejected", "gave_up", "timed_out", "lost")
 
@@ -53,8 +53,8 @@ def run(args: argparse.Namespace) -> int:
 def _line(data: dict[str, Any]) -> str:
     event = data["event"]
     word = paint(event, "red") if event.endswith(_BAD) else paint(event, "bold")
-    who = " ".join(str(one) for one in (data["type"], data["name"]) if one is not None)
-    key = "" if data["key"] is None else f" [{data['key']}]"
+    who = printable(" ".join(str(one) for one in (data["type"], data["name"]) if one is not None))
+    key = "" if data["key"] is None else printable(f" [{data['key']}]")
     times = f" x{data['count']}" if data["count"] > 1 else ""
-    details = " ".join(f"{name}={value}" for name, value in data["details"].items() if value is not None)
+    details = printable(" ".join(f"{name}={value}" for name, value in data["details"].items() if value is not None))
     return f"{paint(data['time'], 'dim')} {word}{times} {who}{key} {paint(details, 'dim')}".rstrip()

@@ -6,7 +6,7 @@ import argparse
 from typing import Any
 
 from everkeel.cli.output import FINE, emit_json, emit_table, paint
-from everkeel.cli.remote import Remote, add_remote, need, path_of
+from everkeel.cli.remote import Remote, add_remote, need, path_of, printable
 
 ACTIONS = {
     "list": "all of them, or those that --type, --name, --mode and --state let through",
@@ -69,7 +69,8 @@ def show_list(service: Remote, args: argparse.Namespace, policy_type: str | None
         print("no policies" + (" fit" if policy_type or any(query.values()) else ""))
     else:
         rows = [("TYPE", "NAME", "MODE", "STATE")]
-        rows += [(one["type"], one["name"], one["mode"], painted(one["state"] or "")) for one in answer["policies"]]
+        found = answer["policies"]
+        rows += [(one["type"], text(one["name"]), one["mode"], painted(one["state"] or "")) for one in found]
         emit_table(rows)
     return FINE
 
@@ -89,7 +90,7 @@ def show_one(service: Remote, args: argparse.Namespace, policy_type: str, name: 
     emit_table([(key, text(value)) for key, value in numbers["metrics"].items() if key != "mode"], indent="  ")
     if policy["shut_keys"]:
         print(paint("keys", "bold"))
-        emit_table([(key, painted(one)) for key, one in policy["shut_keys"].items()], indent="  ")
+        emit_table([(text(key), painted(one)) for key, one in policy["shut_keys"].items()], indent="  ")
     return FINE
 
 
@@ -104,7 +105,7 @@ def text(value: Any) -> str:
     """A value on one line."""
     import json
 
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return printable(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
 
 
 _COLOURS = {"open": "red", "off": "red", "half_open": "yellow", "shadow": "yellow", "closed": "green"}

@@ -132,7 +132,7 @@ class Remote:
             return f"{self._url} wants a token: set {TOKEN}, or pass --token"
         if detail is None:
             return f"{self._url} answered {response.status} {response.reason}"
-        return str(detail)
+        return printable(str(detail))
 
 
 def _json(text: bytes) -> Any:
@@ -140,6 +140,15 @@ def _json(text: bytes) -> Any:
         return json.loads(text)
     except ValueError:
         return None
+
+
+def printable(text: str) -> str:
+    """Text of others that does nothing to a terminal: keys and messages may come from anybody.
+
+    >>> printable("acme\\x1b[2J")
+    'acme\\\\x1b[2J'
+    """
+    return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)
 
 
 def path_of(*parts: str) -> str:

@@ -64,7 +64,7 @@ def _audit(service: Remote, args: argparse.Namespace) -> int:
     else:
         rows = [("ID", "TIME", "WHO", "ACTION", "POLICY", "BEFORE -> AFTER")]
         for one in answer["entries"]:
-            policy = f"{one['type']} {one['name']}" if one["name"] is not None else ""
+            policy = text(f"{one['type']} {one['name']}") if one["name"] is not None else ""
             change = f"{_assigned(one['before'])} -> {_assigned(one['after'])}"
             rows.append((str(one["id"]), one["time"], one["who"], one["action"], policy, change))
         emit_table(rows)

@@ -42,20 +42,22 @@ class Admission:
         self._doors, self._clock = doors, clock
         self._secure, self._path = secure_cookies, path
 
+    @property
+    def asks_application(self) -> bool:
+        """Has the application a way of its own to tell who somebody is?"""
+        return self._authenticate is not None
+
     async def admit(self, request: Request, endpoint: Endpoint) -> Principal | None:
         """Whom the request speaks for; a problem where it may not be made."""
-        if endpoint.role is None:
-            if endpoint.limited:
-                self._doors.pass_stranger(_address(request))
-                if self._nobody_can():
-                    raise _closed()
-            elif not request.headers.get("authorization") and COOKIE not in request.cookies:
-                return None
-            return self._known(request)[0]
         principal, by_cookie = self._known(request)
-        if principal is not None:
-            self._doors.pass_known(principal.name)
-        else:
+        if endpoint.role is None:
+            if endpoint.limited and not endpoint.probe:
+                self._pass(principal, request)
+            if self._nobody_can() and not endpoint.probe:
+                raise _closed()
+            return principal
+        self._pass(principal, request)
+        if principal is None:
             principal = await self._stranger(request)
             by_cookie = not request.headers.get("authorization", "").lower().startswith("bearer ")
         if by_cookie and endpoint.changes:
@@ -64,6 +66,12 @@ class Admission:
             detail = f"this needs the role {endpoint.role}; {principal.name!r} has the role {principal.role}"
             raise ProblemError(403, "role-does-not-suffice", detail)
         return principal
+
+    def _pass(self, principal: Principal | None, request: Request) -> None:
+        if principal is not None:
+            self._doors.pass_known(principal.name)
+        else:
+            self._doors.pass_stranger(_address(request))
 
     def _known(self, request: Request) -> tuple[Principal | None, bool]:
         """By token or by cookie; and whether it was the cookie."""
@@ -78,15 +86,15 @@ class Admission:
         return self._sessions.read(cookie, self._tokens, self._clock.time()), True
 
     async def _stranger(self, request: Request) -> Principal:
-        address = _address(request)
-        self._doors.pass_stranger(address)
         principal = await self._by_application(request)
         if principal is not None:
             return principal
         if self._nobody_can():
             raise _closed()
         if "authorization" in request.headers or COOKIE in request.cookies:
-            _log.warning("wrong credentials from %s for %s %s", address, request.method, request.url.path)
+            _log.warning(
+                "wrong credentials from %s for %s %r", _address(request), request.method, request.scope["path"]
+            )
             raise _unauthorised("wrong-credentials", "these credentials are not known, or over")
         raise _unauthorised("no-credentials", "send Authorization: Bearer <token>")
 

@@ -14,6 +14,7 @@ from everkeel.config import process
 from everkeel.config.forms import parse
 from everkeel.config.names import ProcessNames
 from everkeel.config.sections import meaning
+from everkeel.config.types import known_types
 from everkeel.control.problems import ProblemError
 from everkeel.errors import ConfigError, InvalidConfigurationError
 from everkeel.runtime.policy import AnyPolicy
@@ -132,12 +133,13 @@ def _apply(policy: AnyPolicy, settings: Mapping[str, Any]) -> None:
     """As a change of the configuration, which has a history and holds for a successor of the same name, where it can.
 
     There, what is said about `orders` holds for `orders.fetch` too, where that has no word of its own: a change that
-    would reach others is made on the policy itself.
+    would reach others is made on the policy itself, as is one of a type that only the application knows.
     """
     name = str(policy.name)
     below = f"{name}."
     reaches = [other for other in registry if other.type == policy.type and str(other.name).startswith(below)]
-    if registry.get(policy.type, name) is not policy or reaches or name == "default":
+    unknown = policy.type not in known_types() or registry.get(policy.type, name) is not policy
+    if unknown or reaches or name == "default":
         policy.reconfigure(**_parsed(policy, settings))
         return
     try:

@@ -207,6 +207,7 @@ class _Rounds:
                     return
         finally:
             self._ear.close()
+            self._task = None  # it knows its loop, which is kept alive by nobody else
 
     def _tell(self, happenings: list[Happening]) -> None:
         for happening in happenings:

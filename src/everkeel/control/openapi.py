@@ -114,8 +114,9 @@ def _responses(endpoint: Endpoint) -> dict[str, Any]:
             name: {"description": text, "schema": {"type": "string"}} for name, text in endpoint.headers.items()
         }
     statuses = set(endpoint.problems)
-    if endpoint.limited:
-        statuses |= {400, 429}
+    statuses |= {400} if endpoint.probe or not endpoint.limited else {400, 429}
+    if endpoint.role is None and not endpoint.probe:
+        statuses |= {401}  # where no credentials are configured
     if endpoint.role is not None:
         statuses |= {401, 403}
     if endpoint.path_parameters:

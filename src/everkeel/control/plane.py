@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import json
 import logging
 import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping
@@ -30,7 +31,7 @@ from everkeel.telemetry.extras import missing
 
 try:
     from starlette.requests import ClientDisconnect, Request
-    from starlette.responses import JSONResponse, Response
+    from starlette.responses import Response
     from starlette.types import ASGIApp, Receive, Scope, Send
 except ImportError as error:  # pragma: no cover - the tests have it
     raise missing("everkeel.control", "starlette", "starlette") from error
@@ -96,7 +97,7 @@ class ControlPlane:
         public_readiness: bool | None = None,
         max_body: int = 64 * 1024,
         requests_per_second: int = 50,
-        strangers_per_second: int = 5,
+        strangers_per_second: int = 20,
         session_length: float = 8 * 3600.0,
         secure_cookies: bool | None = None,
         max_streams: int = 32,
@@ -176,6 +177,8 @@ class ControlPlane:
 
     def beside(self, app: ASGIApp) -> ASGIApp:
         """An application that has this plane at its prefix, and is `app` everywhere else."""
+        if not self.prefix:
+            raise ConfigError("control plane", "prefix", "must not be empty beside an application", "''")
 
         async def both(scope: Scope, receive: Receive, send: Send) -> None:
             if scope["type"] == "http" and self._below_prefix(scope) is not None:
@@ -244,7 +247,7 @@ class ControlPlane:
         except ClientDisconnect:
             response = Response(status_code=400)  # nobody reads it
         except Exception as error:
-            report(f"the control plane failed to answer {request.method} {request.url.path}", error)
+            report(f"the control plane failed to answer {request.method} {request.scope['path']!r}", error)
             response = _problem(ProblemError(500, "internal", "the control plane failed; its log says how"))
         if isinstance(response, Response):
             for name, value in HEADERS.items():
@@ -264,10 +267,12 @@ class ControlPlane:
         below = self._below_prefix(request.scope)
         allowed: set[str] = set()
         for pattern, methods in self._routes.values():
-            match = pattern.fullmatch(below or "")
+            match = None if below is None else pattern.fullmatch(below)
             if match is None:
                 continue
             endpoint = methods.get("GET" if request.method == "HEAD" else request.method)
+            if endpoint is not None and request.method == "HEAD" and endpoint.media == "text/event-stream":
+                endpoint = None  # a stream without a body would be a connection that is open for nothing
             if endpoint is not None:
                 return endpoint, match.groupdict()
             allowed |= set(methods)
@@ -336,13 +341,17 @@ def _response(endpoint: Endpoint, answer: Any) -> Any:
     status = answer.status or endpoint.status
     if status == 204:
         return Response(status_code=204, headers=dict(answer.headers))
-    return JSONResponse(answer.value, status_code=status, headers=dict(answer.headers))
+    return _json(answer.value, status, answer.headers, "application/json")
+
+
+def _json(value: Any, status: int, headers: Mapping[str, str], media: str) -> Response:
+    # In ASCII: a key or a name may hold what UTF-8 cannot write.
+    text = json.dumps(value, separators=(",", ":"), allow_nan=False)
+    return Response(text.encode("ascii"), status_code=status, headers=dict(headers), media_type=media)
 
 
 def _problem(problem: ProblemError) -> Response:
-    return JSONResponse(
-        problem.body(), status_code=problem.status, headers=problem.headers, media_type="application/problem+json"
-    )
+    return _json(problem.body(), problem.status, problem.headers, "application/problem+json")
 
 
 async def answer_of(function: Callable[..., Any], *args: Any) -> Any:

@@ -103,7 +103,8 @@ class Endpoint:
         parameters: Query parameters and headers. Query parameters that are not declared are refused.
         problems: Statuses of problems it answers with, beside those that everything can (400, 401, 403, 429, ...).
         parts: `metrics` and `control` can be switched off for a whole plane; it is there where none of its own is.
-        limited: False for probes: the orchestrator must get its answer however many requests there are.
+        limited: False where requests without credentials are not counted: for files of a page, of which it loads many.
+        probe: For orchestrators: answers however many requests there are, and (with no role) where nobody is let in.
         headers: Response headers for the document, with their descriptions.
         schemas: Named schemas that `answer` refers to, as `#/components/schemas/...`.
     """
@@ -124,6 +125,7 @@ class Endpoint:
     problems: Sequence[int] = ()
     parts: Sequence[Part] = ()
     limited: bool = True
+    probe: bool = False
     headers: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:

@@ -80,11 +80,11 @@ def section(public_readiness: bool) -> Section:
             Endpoint("GET", "/health", health, Role.VIEWER, "How the policies are, in one look", answer=_HEALTH),
             Endpoint(
                 "GET", "/liveness", liveness, None, "Is the process alive? Needs no credentials", answer=_STATUS,
-                limited=False,
+                probe=True,
             ),
             Endpoint(
                 "GET", "/readiness", readiness, None if public_readiness else Role.VIEWER,
-                "Should this instance get traffic?", answer=_STATUS, limited=not public_readiness,
+                "Should this instance get traffic?", answer=_STATUS, probe=public_readiness,
                 description="503, with the same body, while a policy that counts for readiness is open.",
                 problems=(503,),
             ),
