@@ -107,7 +107,7 @@ class SettingChange(NamedTuple):
     before: Any
     after: Any
     source: str
-    """Where the new value comes from: `default`, `code`, `everkeel.yaml:12`, `env EVERKEEL_...`, `live`."""
+    """Where the new value comes from: default, code, a file and its line, env and the variable, or live."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

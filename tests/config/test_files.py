@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -256,3 +257,27 @@ def test_two_files_are_one_too_many(
 def test_a_variable_may_name_the_file(written: Callable[..., Path]) -> None:
     path = written("retry: {}\n", "elsewhere.yaml")
     assert config.load(env={"EVERKEEL_CONFIG": os.fspath(path)}).source == os.fspath(path)
+
+
+def test_yaml_without_its_library_says_what_to_install(
+    written: Callable[..., Path], refused: Callable[..., list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "yaml", None)
+    monkeypatch.delitem(sys.modules, "everkeel.config.yaml_files")
+    assert (
+        "cannot be read: configuration in YAML needs PyYAML: pip install everkeel[yaml]" in refused(written("a: 1"))[0]
+    )
+
+
+def test_a_path_means_the_same_file_wherever_the_process_goes(
+    written: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = retry("one")
+    path = written("retry: {one: {attempts: 5}}\n")
+    monkeypatch.chdir(tmp_path)
+    loaded = config.load("everkeel.yaml", env={})
+    assert config.effective(one)["attempts"].source == "everkeel.yaml:1"
+    path.write_text("retry: {one: {attempts: 6}}\n")
+    monkeypatch.chdir("/")
+    loaded.reload()
+    assert one.config.attempts == 6

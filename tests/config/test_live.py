@@ -237,3 +237,22 @@ def test_a_configuration_describes_itself(written: Callable[..., Path]) -> None:
     with config.load(path, env={}) as loaded:
         assert repr(loaded) == f"<configuration {path}, version 1>"
         assert (loaded.loaded, loaded.watching) == (True, False)
+
+
+def test_a_change_made_while_another_configuration_is_being_loaded_is_not_lost(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from everkeel.config import configuration
+
+    one = retry("one")
+    config.load({}, env={})
+    real = configuration.Configuration.begin
+
+    def begin(self: config.Configuration, *arguments: object) -> object:
+        config.change("retry", "one", attempts=9)  # after `load` was called, before it has begun
+        return real(self, *arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(configuration.Configuration, "begin", begin)
+    config.load({"retry": {"one": {"attempts": 5}}}, env={})
+    assert one.config.attempts == 9
+    assert config.current().version == 3

@@ -244,7 +244,7 @@ def test_a_bug_while_reloading_does_not_end_the_watching(
     failed = threading.Event()
     real = configuration.read
 
-    def broken(source: str) -> object:
+    def broken(*source: str) -> object:
         monkeypatch.setattr(configuration, "read", real)
         failed.set()
         raise ZeroDivisionError

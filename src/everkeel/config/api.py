@@ -56,9 +56,8 @@ def load(
         raise ConfigError("config", "source", "must be a path or a mapping", repr(source))
     if source is None:
         source = _found(os.environ if env is None else env)
-    before = process.current
-    made = Configuration(source, env, before)
-    made.begin(watch, interval)
+    made = Configuration(source, env)
+    before = made.begin(watch, interval)
     if before is not None:
         before.close()
     return made
@@ -79,7 +78,7 @@ def current() -> Configuration:
     """The configuration in force; an empty one where nothing was loaded."""
     with process.lock:
         if process.current is None:
-            process.current = Configuration(None, {}, None)
+            process.current = Configuration(None, {})
         return process.current
 
 

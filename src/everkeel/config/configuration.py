@@ -42,15 +42,13 @@ KEPT = 100  # versions; older ones are forgotten
 class Configuration:
     """What was loaded, and its history. `config.load(...)` makes one; the process has one that is current."""
 
-    def __init__(self, source: Source, env: Mapping[str, str] | None, before: Configuration | None) -> None:
+    def __init__(self, source: Source, env: Mapping[str, str] | None) -> None:
         self._source, self._env = source, env
+        self._path = None if self.source is None else os.path.abspath(self.source)  # whatever directory we go to later
         self._watcher: Watcher | None = None
-        # A second load goes on where the first one was: its versions can be returned to, live changes stay.
-        self._contents: Contents = Contents() if before is None else before._contents
-        self._history: deque[Version] = deque(maxlen=KEPT) if before is None else before._history
-        self._reconfigured: dict[int, dict[tuple[str, str], dict[str, Any]]] = (
-            {} if before is None else before._reconfigured
-        )
+        self._contents = Contents()
+        self._history: deque[Version] = deque(maxlen=KEPT)
+        self._reconfigured: dict[int, dict[tuple[str, str], dict[str, Any]]] = {}
 
     # ------------------------------------------------------------------ looking
 
@@ -150,14 +148,30 @@ class Configuration:
 
     # ------------------------------------------------------------------ what `config.load` does, and the watcher
 
-    def begin(self, watch: bool, interval: float) -> None:
-        """Load for the first time, become the current one, and watch the file if that is wanted."""
-        if watch and self.source is None:
+    def begin(self, watch: bool, interval: float) -> Configuration | None:
+        """Load for the first time, become the current one, and watch the file if that is wanted.
+
+        Answers the configuration that it took the place of.
+        """
+        if watch and self._path is None:
             raise ConfigError("config", "watch", "must not be set: there is no file to watch", "True")
-        sight: Sight = look(self.source) if self.source is not None else None
-        self._apply("load", self._load)
-        if watch and self.source is not None:
-            self._watcher = Watcher(self.source, self._reload_quietly, interval, since=sight)
+        sight: Sight = look(self._path) if self._path is not None else None
+        replaced: list[Configuration] = []
+
+        def work(cause: str) -> list[Rebound] | None:
+            if process.current is not None:
+                self._go_on_from(process.current)
+                replaced.append(process.current)
+            return self._load(cause)
+
+        self._apply("load", work)
+        if watch and self._path is not None:
+            self._watcher = Watcher(self._path, self._reload_quietly, interval, since=sight)
+        return replaced[0] if replaced else None
+
+    def _go_on_from(self, before: Configuration) -> None:
+        """Versions of the one before can be returned to, and live changes stay."""
+        self._contents, self._history, self._reconfigured = before._contents, before._history, before._reconfigured
 
     def after_fork(self) -> None:
         """In a forked child."""
@@ -216,8 +230,8 @@ class Configuration:
         return self._take(new, cause, problems, {})
 
     def _read(self) -> Document:
-        if self.source is not None:
-            return read(self.source)
+        if self._path is not None:
+            return read(self._path, self.source)
         return Document("config", dict(self._source) if isinstance(self._source, Mapping) else {})
 
     def _take(self, new: Contents, cause: str, problems: list[Problem], live: Live) -> list[Rebound]:
@@ -244,7 +258,9 @@ class Configuration:
 
     def _tell_rejected(self, cause: str, error: InvalidConfigurationError) -> None:
         texts = tuple(str(one) for one in error.problems)
-        logger.error("configuration not taken (%s), version %d stays: %s", cause, self.version, "; ".join(texts))
+        level = logging.WARNING if cause == "change" else logging.ERROR  # whoever asked for a change has the error
+        said = "configuration not taken (%s), version %d stays: %s"
+        logger.log(level, said, cause, self.version, "; ".join(texts))
         self._tell(ConfigRejected, version=self.version, cause=cause, problems=texts)
 
     def _tell(self, event: type[Event], **values: Any) -> None:

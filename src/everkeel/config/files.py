@@ -78,9 +78,9 @@ def _has_section(path: FilePath) -> bool:
     return isinstance(tool, dict) and "everkeel" in tool
 
 
-def read(path: str | os.PathLike[str]) -> Document:
-    """The document in a file; what is wrong with it is in its problems."""
-    document = Document(os.fspath(path))
+def read(path: str | os.PathLike[str], called: str | None = None) -> Document:
+    """The document in a file, by the name it is called; what is wrong with it is in its problems."""
+    document = Document(called or os.fspath(path))
     try:
         with open(path, "rb") as file:
             raw = file.read(LARGEST + 1)
@@ -93,6 +93,8 @@ def read(path: str | os.PathLike[str]) -> Document:
         document.problems.append(Problem(document.source, None, "", f"cannot be read: {error.strerror or error}"))
     except UnicodeDecodeError as error:
         document.problems.append(Problem(document.source, None, "", f"is not UTF-8: {error.reason} at {error.start}"))
+    except ImportError as error:
+        document.problems.append(Problem(document.source, None, "", f"cannot be read: {error}"))
     except RecursionError:
         document.problems.append(Problem(document.source, None, "", f"is nested deeper than {DEEPEST} levels"))
     except UnreadableError as error:

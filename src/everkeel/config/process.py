@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from everkeel.config.pipelines import ConfiguredPipeline
 
 lock = threading.RLock()
-"""One change of the configuration at a time. No call takes it, and no listener is told under it."""
+"""One change of the configuration at a time. No call takes it, and nobody is told of a change under it."""
 current: Configuration | None = None
 pipelines: dict[str, ConfiguredPipeline] = {}
 

@@ -71,7 +71,7 @@ class Effective(NamedTuple):
 
     value: Any
     source: str
-    """`default`, `code`, `everkeel.yaml:12`, `env EVERKEEL_...`, or `live`."""
+    """default, code, a file and its line, env and the variable, or live."""
 
 
 def effective(policy: AnyPolicy, contents: Contents) -> dict[str, Effective]:
