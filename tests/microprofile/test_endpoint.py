@@ -101,6 +101,7 @@ def test_a_quote_in_a_tag_cannot_break_out_of_its_label() -> None:
         ("/metrics/base/ft.retry.retries.total", ""),
         ("/ft.retry.retries.total", ""),
         ("/metrics/base/ft.retry.retries.total", "/metrics/base"),
+        ("/metrics/base/ft.retry.retries.total", "/metrics"),
         ("/shop/metrics/base/ft.retry.retries.total/", "/shop"),
     ],
 )
@@ -115,7 +116,8 @@ def test_all_metrics_wherever_it_is_mounted(numbers: MetricRegistry, path: str) 
 
 
 @pytest.mark.parametrize(
-    "path", ["/metrics/vendor", "/metrics/base/ft.nothing", "/metrics/base/ft.ratelimit.calls.total"]
+    "path",
+    ["/metrics/vendor", "/metrics/basement", "/metrics/base/ft.no", "/metrics/base/ft.ratelimit.calls.total"],
 )
 def test_what_is_not_there_is_not_found(numbers: MetricRegistry, path: str) -> None:
     assert ask(numbers, path)[0] == 404
@@ -187,3 +189,17 @@ def test_it_speaks_http_only(numbers: MetricRegistry) -> None:
 
     with pytest.raises(ValueError, match="not websocket"):
         asyncio.run(metrics_app(numbers)({"type": "websocket"}, never, never))
+
+
+@pytest.mark.parametrize("place", ["/metrics", "/metrics/base"])
+def test_it_can_be_mounted_in_a_framework(numbers: MetricRegistry, place: str) -> None:
+    from starlette.applications import Starlette
+    from starlette.routing import Mount
+    from starlette.testclient import TestClient
+
+    with TestClient(Starlette(routes=[Mount(place, metrics_app(numbers))])) as client:
+        answer = client.get("/metrics/base")
+        assert "base_ft_retry_retries_total" in answer.text
+        assert bool(answer.history) is (place == "/metrics/base")
+        one = client.get("/metrics/base/ft.retry.retries.total", headers={"accept": JSON})
+        assert one.json() == {"ft.retry.retries.total;method=shop.Orders.pay": 0}

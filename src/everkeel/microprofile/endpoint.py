@@ -25,7 +25,9 @@ JSON = "application/json"
 
 
 def metrics_app(shown: MetricRegistry = registry) -> ASGIApp:
-    """The application: mount it at `/metrics/base`, or serve it by itself.
+    """The application: mount it at `/metrics`, and it answers at `/metrics/base`; or serve it by itself.
+
+    (Mounted at `/metrics/base` it works too, but frameworks redirect such a path to one with a slash at its end.)
 
     >>> app = metrics_app()
     """
@@ -67,7 +69,9 @@ def _answer(shown: MetricRegistry, scope: Scope) -> tuple[int, str, str]:
 def _asked_for(scope: Scope) -> str | None:
     """The metric that is asked for by name, None for all. What it is mounted at is no part of that."""
     path = str(scope["path"]).removeprefix(str(scope.get("root_path", ""))).strip("/")
-    path = path.removeprefix(f"metrics/{SCOPE}").strip("/")
+    for place in (f"metrics/{SCOPE}", SCOPE):
+        if path == place or path.startswith(f"{place}/"):
+            path = path.removeprefix(place).strip("/")
     return path or None
 
 
