@@ -106,14 +106,18 @@ def read(path: str | os.PathLike[str], called: str | None = None) -> Document:
 def _reader(source: str) -> Callable[[str], tuple[Any, dict[Path, int]]]:
     suffix = FilePath(source).suffix.lower()
     if suffix in (".yaml", ".yml"):
-        from everkeel.config.yaml_files import read_yaml as reader
-    elif suffix == ".toml":
-        from everkeel.config.toml_files import read_toml as reader
-    elif suffix == ".json":
-        from everkeel.config.json_files import read_json as reader
-    else:
-        raise UnreadableError("must be named .yaml, .yml, .toml or .json: that says what it is")
-    return reader
+        from everkeel.config.yaml_files import read_yaml
+
+        return read_yaml
+    if suffix == ".toml":
+        from everkeel.config.toml_files import read_toml
+
+        return read_toml
+    if suffix == ".json":
+        from everkeel.config.json_files import read_json
+
+        return read_json
+    raise UnreadableError("must be named .yaml, .yml, .toml or .json: that says what it is")
 
 
 def _root(document: Document, data: Any) -> dict[str, Any]:

@@ -116,9 +116,9 @@ def _read_own(document: Document, path: Path, step: Step, key: str, value: Any, 
     elif not is_name(value):
         document.wrong(path, "must be the name of a registered function of the call's arguments", value)
     else:
-        step.key = value.strip()
+        step.key = function = str(value).strip()
         try:
-            names.function(step.key)
+            names.function(function)
         except NotYetError:
             pass  # asked again when the policy is made
         except ValueError as error:
