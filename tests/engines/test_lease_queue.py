@@ -86,5 +86,5 @@ class Queue(RuleBasedStateMachine):
                 assert any(e.state == BURIED for e in before)
 
 
-Queue.TestCase.settings = settings(max_examples=60, stateful_step_count=40)
+Queue.TestCase.settings = settings(max_examples=30, stateful_step_count=40)
 TestQueue = Queue.TestCase

@@ -53,3 +53,18 @@ def test_a_driver_we_do_not_know_under_sqlalchemy_is_named_in_the_error():
         with pytest.raises(ConfigError, match="SQLAlchemy on 'pymysql'"):
             run_on(connection, one(Statement("SELECT 1")))
     engine.dispose()
+
+
+def test_a_sqlite_file_with_old_tables_is_an_error_where_they_are_not_to_be_changed(tmp_path):
+    import asyncio
+
+    from everkeel.engines import SQLiteEngine
+
+    async def main():
+        async with SQLiteEngine(tmp_path / "db", create_schema=False):
+            pass
+
+    with pytest.raises(ConfigError, match="apply the output of `everkeel schema sql sqlite`"):
+        asyncio.run(main())
+    with pytest.raises(ConfigError, match="path must be a file"):
+        SQLiteEngine(":memory:")

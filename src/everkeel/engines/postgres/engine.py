@@ -122,8 +122,12 @@ class PostgresEngine:
 
     async def start(self) -> None:
         """Connect, bring the tables up to date, and listen."""
-        await self._connections.start()
-        await self._migrate()
+        try:
+            await self._connections.start()
+            await self._migrate()
+        except BaseException:
+            await self._connections.close()
+            raise
         self.wakeup.start(asyncio.get_running_loop())
 
     async def _migrate(self) -> None:

@@ -117,7 +117,14 @@ class Listener:
     async def _with_asyncpg(self, heard: Callable[[str], object]) -> None:
         import asyncpg  # type: ignore[import-untyped]  # it ships no types
 
-        connection: Any = await asyncpg.connect(self._dsn, timeout=ANSWER, statement_cache_size=0)
+        connecting = asyncio.ensure_future(asyncpg.connect(self._dsn, timeout=ANSWER, statement_cache_size=0))
+        try:
+            connection: Any = await asyncio.shield(connecting)
+        except asyncio.CancelledError:
+            # Cancelled halfway, asyncpg would leave the connection open behind us.
+            with suppress(Exception):
+                (await connecting).terminate()
+            raise
         try:
             await connection.add_listener(CHANNEL, lambda connection, pid, channel, topic: heard(topic))
             cut = asyncio.Event()

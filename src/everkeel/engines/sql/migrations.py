@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 VERSION_TABLE = "everkeel_schema"
+
+_CREATE = re.compile(r"^CREATE (UNIQUE )?(TABLE|INDEX|SEQUENCE) (?!IF NOT EXISTS)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +25,8 @@ def script(migrations: Sequence[Migration], create_versions: str, *, begin: str 
     parts = [f"{begin};", create_versions.strip() + ";"]
     for migration in migrations:
         parts.append(f"-- {migration.version}: {migration.what}")
-        parts.extend(statement.strip() + ";" for statement in migration.statements)
+        # Run a second time, it changes nothing.
+        parts.extend(_CREATE.sub(r"\g<0>IF NOT EXISTS ", statement.strip()) + ";" for statement in migration.statements)
         parts.append(f"INSERT INTO {VERSION_TABLE} (version) VALUES ({migration.version}) ON CONFLICT DO NOTHING;")
     parts.append("COMMIT;")
     return "\n\n".join(parts) + "\n"

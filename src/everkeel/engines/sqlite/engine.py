@@ -182,7 +182,12 @@ class SQLiteEngine:
             if self._thread is None:
                 self._thread = ThreadPoolExecutor(1, "everkeel-sqlite")
                 self._transactions = ThreadPoolExecutor(4, "everkeel-sqlite-tx")
-                self._thread.submit(self._migrate).result()
+                try:
+                    self._thread.submit(self._migrate).result()
+                except BaseException:
+                    self._thread.shutdown()
+                    self._thread = None
+                    raise
             return self._thread
 
     def _migrate(self) -> None:
@@ -203,6 +208,8 @@ class SQLiteEngine:
                 connection.execute(f"INSERT INTO {VERSION_TABLE} (version) VALUES (?)", (step.version,))
         except BaseException:
             connection.rollback()
+            connection.close()
+            self._connection = None
             raise
         connection.commit()
 
