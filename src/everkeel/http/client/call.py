@@ -32,7 +32,7 @@ class Call:
 
     __slots__ = (
         "_declined", "_held", "_lock", "_over", "buffer", "config", "dialect", "key", "method", "options", "origin",
-        "request", "rivals", "sends",
+        "request", "sends",
     )  # fmt: skip
 
     def __init__(
@@ -44,7 +44,6 @@ class Call:
         self.key = self._make_key()
         self.buffer = not streamed and (config.buffer if options.buffer is None else options.buffer)
         self.sends = 0  # requests on the wire so far
-        self.rivals = 0  # of these, in the attempt under way
         self._declined: list[HTTPStatusError] = []  # failures that `retry_if` said no to
         self._held: list[Any] = []
         self._over = False
@@ -116,7 +115,6 @@ class Call:
         """The request to send now: a copy, with the headers of this attempt."""
         with self._lock:
             self.sends += 1
-            self.rivals += 1
             number = self.sends
         left = self._left()
         # A sync attempt in a worker is ended by our own limit. The library's comes a moment later, for the thread that

@@ -209,8 +209,8 @@ class Engine:
 
     def _prepare(self, call: Call) -> Any:
         request = call.prepare()
-        if call.rivals > 1 and self.rate_limit is not None:
-            self.rate_limit.rival(call.origin)
+        if self.rate_limit is not None:
+            self.rate_limit.sent(call.origin)
         return request
 
     def _judge(self, call: Call, request: Any, response: Any) -> Any:
@@ -230,7 +230,6 @@ class Engine:
         if call is None:  # pragma: no cover - the retry is ours alone, and only used in `send`
             return
         self._release(call.unwanted())  # before the wait, and not after it
-        call.rivals = 0
         hook = self.config.before_retry
         if hook is not None:
             call.change(hook(call.request, attempt))
@@ -240,7 +239,6 @@ class Engine:
         if call is None:  # pragma: no cover
             return
         await self._arelease(call.unwanted())
-        call.rivals = 0
         hook = self.config.before_retry
         if hook is not None:
             changed = hook(call.request, attempt)

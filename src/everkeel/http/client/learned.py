@@ -1,23 +1,51 @@
-"""A rate limit for each origin that follows what the servers say about theirs."""
+"""A rate limit for each origin that follows what the servers say about theirs.
+
+Only what a server says is left counts, and only until its reset: its window may begin anew at any time, so a rate of
+our own making would hold back what it would gladly take. `Countdown` decides; the `rate_limit` policy closes and queues.
+"""
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping
 from typing import Any
 
 from everkeel.http.client.dialect import Origin
 from everkeel.http.hints import ServerHints
 from everkeel.ratelimit.policy import RateLimit, rate_limit
-from everkeel.runtime.clock import Clock
+from everkeel.runtime.clock import DEFAULT, Clock
 from everkeel.runtime.settings import Mode
 
-_UNKNOWN = 1_000_000  # permits a second for a server that has said nothing: no limit
+_UNLIMITED = 1_000_000  # permits a second: more than any client makes requests
+_SAME_RESET = 1.5  # servers round to seconds, and answers take time: resets so close are one and the same
+
+
+class Countdown:
+    """How many requests are left before a server's limit. Pure: told the time, what is sent, and what comes back."""
+
+    __slots__ = ("left", "reset_at")
+
+    def __init__(self, left: int, reset_at: float) -> None:
+        self.left, self.reset_at = left, reset_at
+
+    def heard(self, left: int, reset_at: float, now: float) -> None:
+        """The server says so. Within one window it can only lower our count, which knows what is still under way."""
+        again = now >= self.reset_at or reset_at > self.reset_at + _SAME_RESET
+        self.left = left if again else min(self.left, left)
+        self.reset_at = reset_at
+
+    def sent(self, now: float) -> float | None:
+        """A request goes out. Seconds to send no other, if it was the last one."""
+        if now >= self.reset_at:
+            return None
+        self.left -= 1
+        return self.reset_at - now if self.left <= 0 else None
 
 
 class LearnedLimit:
     """Told what responses say; the `policy` lets pass so many requests as the servers do."""
 
-    __slots__ = ("_longest", "_most", "_said", "policy")
+    __slots__ = ("_clock", "_lock", "_longest", "_most", "_said", "policy")
 
     def __init__(
         self,
@@ -30,40 +58,43 @@ class LearnedLimit:
         clock: Clock | None,
         replace: bool = False,
     ) -> None:
-        self._said: dict[Origin, tuple[int, float]] = {}
-        self._most, self._longest = most, longest
+        self._said: dict[Origin, Countdown] = {}
+        self._lock = threading.Lock()
+        self._most, self._longest, self._clock = most, longest, clock or DEFAULT
         values: dict[str, Any] = {
-            "permits": _UNKNOWN,
+            "permits": _UNLIMITED,
             "queue": 1000,
             "max_wait": longest,
             "max_keys": most,
             "mode": mode,
             **settings,
         }
-        if "permits" not in settings:
-            values["limits"] = self._said.get
         self.policy: RateLimit = rate_limit(
             name=name, key=lambda call, *rest: call.origin, clock=clock, replace=replace, **values
         )
 
     def heard(self, origin: Origin, hints: ServerHints) -> None:
         """A response said something. A wait is believed up to the longest one that is obeyed: servers may lie."""
-        if hints.remaining is None:
+        if hints.remaining is None or hints.reset_after is None:
             return
-        reset = None if hints.reset_after is None else min(self._longest, hints.reset_after)
-        self._learn(origin, hints, hints.remaining, reset)
-        self.policy.correct(remaining=hints.remaining, reset_after=reset, key=origin)
+        reset = min(self._longest, hints.reset_after)
+        now = self._clock.monotonic()
+        with self._lock:
+            known = self._said.get(origin)
+            if known is None:
+                if len(self._said) >= self._most:
+                    del self._said[next(iter(self._said))]
+                known = self._said[origin] = Countdown(hints.remaining, now + reset)
+            known.heard(hints.remaining, now + reset, now)
+        if hints.remaining == 0:
+            self.policy.correct(remaining=0, reset_after=reset, key=origin)
 
-    def rival(self, origin: Origin) -> None:
-        """One more request than was asked for is on its way."""
-        self.policy.adjust(1, key=origin)
-
-    def _learn(self, origin: Origin, hints: ServerHints, remaining: int, reset: float | None) -> None:
-        before = self._said.get(origin)
-        # Earlier drafts name no window; the longest time to a reset that was seen is the best guess at it.
-        window = hints.window or max(reset or 0.0, 0.0 if before is None else before[1])
-        if not hints.limit or not window or hints.limit < remaining or (hints.limit, window) == before:
+    def sent(self, origin: Origin) -> None:
+        """A request is on its way."""
+        if origin not in self._said:
             return
-        if before is None and len(self._said) >= self._most:
-            self._said.pop(next(iter(self._said)), None)
-        self._said[origin] = (min(hints.limit, _UNKNOWN), window)
+        with self._lock:
+            known = self._said.get(origin)
+            pause = None if known is None else known.sent(self._clock.monotonic())
+        if pause is not None:
+            self.policy.correct(remaining=0, reset_after=pause, key=origin)
