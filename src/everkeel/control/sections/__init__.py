@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from everkeel.control.section import Section
-from everkeel.control.sections import audit, config, control, events, health, metrics, policies, session
+from everkeel.control.sections import audit, config, control, events, health, metrics, page, policies, session
 
 
 def own_sections(*, public_readiness: bool) -> list[Section]:
@@ -17,4 +17,5 @@ def own_sections(*, public_readiness: bool) -> list[Section]:
         events.section(),
         audit.section(),
         session.section(),
+        page.section(),
     ]
