@@ -79,7 +79,12 @@ class Driver:
 
     def _run(self, loop: asyncio.AbstractEventLoop) -> None:
         try:
-            loop.run_forever()
+            while True:
+                try:
+                    loop.run_forever()
+                    return
+                except (KeyboardInterrupt, SystemExit):
+                    pass  # a coroutine of the user's raised it, and its caller hears of it; the others go on
         finally:
             loop.close()
 

@@ -8,9 +8,10 @@ from collections.abc import Callable
 from contextvars import Context, copy_context
 from typing import Any, cast
 
+from everkeel.events import Retrying
 from everkeel.microprofile import maintenance, metrics
 from everkeel.microprofile.assembly import Plan, parts_of
-from everkeel.microprofile.calls import CALL, Call, Carried, CarriedOut, real
+from everkeel.microprofile.calls import CALL, Call, Carried, CarriedOut, real, the_call
 from everkeel.microprofile.driver import driver, in_a_worker, to_the_end
 from everkeel.microprofile.exceptions import FaultToleranceException
 from everkeel.microprofile.extras import CircuitBreakerName
@@ -40,6 +41,9 @@ class Guarded:
         )
         self._parts = parts_of(plan, self.metrics)
         self._waits = plan.has("Bulkhead")
+        again = self.policy("retry")
+        if self._waits and again is not None:
+            again.subscribe(_settle, Retrying)  # whoever waits for the bulkhead's decision need not wait for the next
         name = plan.records.get("CircuitBreakerName")
         if isinstance(name, CircuitBreakerName):
             maintenance.join(name.value, plan.tag, cast("CircuitBreaker", self.policy("circuit_breaker")))
@@ -191,6 +195,10 @@ class _Execution:
             except RuntimeError:
                 if not loop.is_closed():
                     raise
+
+
+def _settle(event: Retrying) -> None:
+    the_call().settled()
 
 
 def _running_loop() -> asyncio.AbstractEventLoop | None:

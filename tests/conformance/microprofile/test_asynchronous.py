@@ -470,3 +470,42 @@ def test_a_stage_called_where_no_loop_runs_can_be_waited_for():
         return answer()
 
     assert work().result(10) == "from nowhere"
+
+
+@pytest.mark.rule("MP-MAP-04")
+def test_an_exit_in_a_coroutine_of_one_call_does_not_end_the_others():
+    @Asynchronous
+    def work(leaves: bool) -> Awaitable[str]:
+        async def answer() -> str:
+            await asyncio.sleep(0)
+            if leaves:
+                raise SystemExit(3)
+            return "still here"
+
+        return answer()
+
+    assert type(work(True).exception(10)) is SystemExit
+    assert work(False).result(10) == "still here"
+
+
+@pytest.mark.rule("MP-ASYNC-01", "MP-BH-10")
+def test_a_call_returns_though_its_first_attempt_was_rejected_and_the_next_is_far_off(virtual_time):
+    gate, began = threading.Event(), threading.Event()
+
+    class Service:
+        @Asynchronous
+        @Retry(max_retries=1, delay=1, delay_unit="HOURS", jitter=0, max_duration=0)
+        @Bulkhead(1, waiting_task_queue=1)
+        def work(self) -> Future[str]:
+            began.set()
+            gate.wait(10)
+            return completed("done")
+
+    calls = [Service().work() for _ in range(2)]
+    assert began.wait(10)
+    rejected = Service().work()
+    assert not rejected.done()
+    assert virtual_time.monotonic() < 3600
+    gate.set()
+    assert [call.result(10) for call in (*calls, rejected)] == ["done"] * 3
+    assert virtual_time.monotonic() >= 3600
