@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import httpx2
 import pytest
 
-from everkeel import RateLimitedError, events, rate_limit, registry, retry
+from everkeel import RateLimitedError, circuit_breaker, events, rate_limit, registry, retry
 from everkeel.control import stream as streams
 from everkeel.control.ear import HEALTHY, MOST_RARE, RARE, Ear, heard_types
 from everkeel.control.stream import EventStream, Reader, message
@@ -268,14 +268,29 @@ async def test_a_reader_that_never_reads_is_dropped_with_a_notice_and_others_not
     await over(good_task, good)
 
 
-async def test_a_reader_that_comes_back_after_being_dropped_reads_that_it_was(connect, payments, virtual_time):
+async def test_a_burst_is_no_reason_to_drop_a_reader(connect, virtual_time):
+    """As when a shared dependency fails and a thousand circuits open at once."""
+    circuits = [circuit_breaker(f"c{number}") for number in range(1000)]
+    wire, task = connect("/events", "event=circuit_opened")
+    await asyncio.sleep(0.1)
+    for circuit in circuits:
+        circuit.force_open()
+    await asyncio.sleep(1)
+    assert len({one["name"] for one in wire.told("happened")}) == 1000
+    assert wire.told("dropped") == []
+    await over(task, wire)
+
+
+async def test_a_reader_that_comes_back_after_being_dropped_reads_that_it_was(
+    connect, payments, virtual_time, monkeypatch
+):
+    monkeypatch.setattr(streams, "MOST_MESSAGES", 20)
     slow, task = connect("/events")
     await asyncio.sleep(0.1)
     slow.reading.clear()
     for _ in range(40):
-        for _ in range(10):
-            payments.force_open()
-            payments.reset()
+        payments.force_open()
+        payments.reset()
         await asyncio.sleep(0.25)
     slow.reading.set()
     await task

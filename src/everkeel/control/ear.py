@@ -36,7 +36,7 @@ RARE: frozenset[str] = frozenset(
 )  # fmt: skip
 """Told one by one. Whatever is not named here, also by those who add events of their own, is counted and told once per
 round: what is rare and taken for frequent loses details, what is frequent and taken for rare floods the streams."""
-MOST_RARE = 2_000
+MOST_RARE = 5_000
 """Per round; more are dropped, and their number is told."""
 
 

@@ -210,12 +210,17 @@ class _Rounds:
             self._task = None  # it knows its loop, which is kept alive by nobody else
 
     def _tell(self, happenings: list[Happening]) -> None:
+        """One round is one place in a queue, however much happened: a burst is no reason to drop a reader."""
+        told = []
         for happening in happenings:
             self._number += 1
-            one = message("happened", happening, self._number)
-            for reader in self.readers:
-                if reader.wants is None or reader.wants(happening):
-                    reader.offer(one)
+            told.append((happening, message("happened", happening, self._number)))
+        everything = b"".join(one for _, one in told)
+        for reader in self.readers:
+            wants = reader.wants
+            round_ = everything if wants is None else b"".join(one for happening, one in told if wants(happening))
+            if round_:
+                reader.offer(round_)
 
     async def _tell_numbers(self) -> None:
         made: dict[int, tuple[int, bytes | None]] = {}  # readers of one version share one message

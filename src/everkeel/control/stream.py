@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger("everkeel.control")
 
 MOST_MESSAGES = 256
+"""That wait for one reader; each holds all that happened in a quarter of a second, so this is a minute."""
 MOST_BYTES = 4 * 1024 * 1024
 HEARTBEAT = 15.0
 LONGEST = 3600.0
@@ -47,7 +48,7 @@ class Reader:
         self.who, self.until, self.wants = who, until, wants
         self.version: int | None = None  # of the numbers it has; None: it has not got its first snapshot yet
         self.dropped = 0
-        """How many messages it did not get because it was too slow."""
+        """How many rounds it did not get because it was too slow."""
         self._queue: deque[bytes] = deque()
         self._bytes = 0
         self._over = False
@@ -60,7 +61,7 @@ class Reader:
             return
         if len(self._queue) >= MOST_MESSAGES or self._bytes + len(one) > MOST_BYTES:
             self.dropped = len(self._queue) + 1
-            self.end("dropped", f"you read too slowly: {self.dropped} messages were not sent; connect again")
+            self.end("dropped", f"you read too slowly: {self.dropped} rounds were not sent; connect again")
             return
         self._queue.append(one)
         self._bytes += len(one)
