@@ -12,6 +12,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Literal, Protocol
+from uuid import uuid4
 
 from everkeel.engines.rows import DeadLetterRow
 from everkeel.errors import ConfigError
@@ -159,7 +160,7 @@ def place_of(cursor: str) -> tuple[float, str]:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class NewLetter:
-    """What is written when an event is given up on, or parked. The store adds id, place and times."""
+    """What is written when an event is given up on, or parked. The store adds its place and times."""
 
     consumer: str
     topic: str
@@ -181,6 +182,8 @@ class NewLetter:
     correlation_id: str | None = None
     behind: str | None = None
     change: Change = field(default_factory=Change)
+    id: str = field(default_factory=lambda: str(uuid4()))
+    """The letter's own id, if it is written. Where there is one of this failure already, that one keeps its own."""
 
 
 class DeadLetterStore(Protocol):

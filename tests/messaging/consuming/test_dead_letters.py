@@ -62,10 +62,12 @@ async def test_a_replay_of_what_was_handled_changes_nothing(world):
     await world.publish(world.event(key="e-1"))  # a late copy from the broker gets through by itself
     await world.live(world.consumer(), 5)
     assert world.effects == {("billing", "e-1"): 1}
-    await world.letters.replay(id, actor="ann")
+    assert (await world.letters.get(id)).status is Status.RESOLVED
+    with pytest.raises(DeadLetterStateError, match="is resolved, and cannot become replayed"):
+        await world.letters.replay(id, actor="ann")
+    await world.publish(world.event(key="e-1").replayed(7))  # somebody replays it by other means
     await world.live(world.consumer(), 5)
     assert world.effects == {("billing", "e-1"): 1}
-    assert (await world.letters.get(id)).status is Status.RESOLVED
 
 
 async def test_a_replay_that_fails_again_is_a_new_letter_and_counts(world):

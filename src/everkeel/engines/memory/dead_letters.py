@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import count, takewhile
 from typing import TYPE_CHECKING, Any
-from uuid import uuid4
 
 from everkeel.engines.letters import (
     FINISHED,
@@ -54,7 +53,7 @@ class MemoryDeadLetters:
                 return self._seen(known[-1])
             now = self._engine.clock.time()
             row = DeadLetterRow(
-                id=str(uuid4()), consumer=letter.consumer, status=letter.status.value, topic=letter.topic,
+                id=letter.id, consumer=letter.consumer, status=letter.status.value, topic=letter.topic,
                 key=letter.key, source=letter.source, event_id=letter.event_id, event_type=letter.event_type,
                 epoch=letter.epoch, attributes=letter.attributes, payload=letter.payload, encoding=letter.encoding,
                 reason=letter.reason, error_type=letter.error_type, error=letter.error, traceback=letter.traceback,

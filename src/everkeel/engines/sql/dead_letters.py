@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import takewhile
 from typing import Any, TypeVar
-from uuid import uuid4
 
 from everkeel.engines.letters import (
     FINISHED,
@@ -164,7 +163,7 @@ DELETE FROM everkeel_dead_letter_audit WHERE letter IN (
                 row = yield from self.get(known[0][0])
                 assert row is not None  # we hold it
                 return row
-            id = str(uuid4())
+            id = letter.id
             values = {name: getattr(letter, name) for name in _COLUMNS if name not in ("id", "status")}
             written = yield self._statement(
                 self._insert,

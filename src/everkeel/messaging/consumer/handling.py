@@ -138,7 +138,9 @@ class Handling:
     async def _run(self, held: Held, event: Event, handler: Handler, token: Token, attempt: int) -> None:
         consumer, topic = self._consumer, held.delivery.topic
         if spent(attempt, consumer.rules):
-            died = RuntimeError(f"its handler did not live to tell: {attempt - 1} attempts were begun and none ended")
+            died = RuntimeError(
+                f"{attempt - 1} attempts were begun and none succeeded; its handler may have died in them"
+            )
             await self._bury(held, event, "attempts", died, attempt - 1)
             return
         try:
@@ -179,7 +181,7 @@ class Handling:
         if not await consumer.inbox.store.complete(token):
             raise ClaimLostError(token.scope, token.key)
         crash_point("consumer.after_complete")
-        await self._settled(event, topic, None)
+        await self._settled(event, topic, token, None)
 
     async def _in_transaction(self, event: Event, handler: Handler, context: Context) -> None:
         consumer, token = self._consumer, context.token
@@ -190,16 +192,17 @@ class Handling:
                 within = Context(context.consumer, context.topic, context.attempt, token, tx)
                 await self._call(event, handler, within)
                 await consumer.inbox.complete_in(tx, token)
-                await self._settled(event, context.topic, tx)
+                await self._settled(event, context.topic, token, tx)
         except ClaimLostError:
             # An attempt before this one may have been committed without our hearing of it.
             if not await consumer.inbox.committed(token):
                 raise
         crash_point("consumer.after_commit")
 
-    async def _settled(self, event: Event, topic: str, tx: Any) -> None:
+    async def _settled(self, event: Event, topic: str, token: Token, tx: Any) -> None:
+        """Close the letters of an event that was handled after all. One that was never tried before has none."""
         letters = self._consumer.dead_letters
-        if letters is not None and event.replay_epoch:
+        if letters is not None and (event.replay_epoch or token.fence > 1):
             await letters.settle(event, consumer=self._consumer.name, topic=topic, tx=tx)
 
     async def _call(self, event: Event, handler: Handler, context: Context) -> Any:
@@ -255,7 +258,7 @@ class Handling:
             return False
         consumer.counts["rejected"] += 1
         await consumer.inbox.store.complete(token)  # or a redelivery would have it rejected, and undone, once more
-        await self._settled(event, held.delivery.topic, None)
+        await self._settled(event, held.delivery.topic, token, None)
         held.token = None
         await held.delivery.ack()
         return True
@@ -306,8 +309,11 @@ class Handling:
             raise Again(consumer.rules.backoff.delay(max(attempts, 1))) from trouble
         crash_point("bury.after_commit")
         await self.release(held, refund=False)
-        consumer.counts["parked" if behind else "dead_lettered"] += 1
-        reporting.buried(consumer, event, letter.id, reason, error, attempts)
+        if letter.known:  # a copy that came late, or we died before we could acknowledge it
+            reporting.known(consumer, event, letter.id)
+        else:
+            consumer.counts["parked" if behind else "dead_lettered"] += 1
+            reporting.buried(consumer, event, letter.id, reason, error, attempts)
         if consumer.dead_letter_topic is not None:
             consumer.dead_letters.engine.wakeup.notify("outbox")
         await delivery.ack()

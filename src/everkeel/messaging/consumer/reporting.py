@@ -85,6 +85,11 @@ def buried(
         )  # fmt: skip
 
 
+def known(consumer: Consumer, event: Event, letter: str) -> None:
+    """Another copy of what is a dead letter already."""
+    log.info("consumer %r: %s %r is dead letter %s already", consumer.name, event.type, event.id, letter)
+
+
 def not_buried(consumer: Consumer, event: Event, reason: str, error: BaseException | None, trouble: Exception) -> None:
     """The dead-letter store itself failed."""
     log.error(

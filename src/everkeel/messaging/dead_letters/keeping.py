@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from typing import Any
 
 from everkeel.engines.letters import Change, DeadLetterStore, NewLetter, Status
@@ -76,7 +77,7 @@ class Keeping:
             behind=behind,
             change=Change(actor=consumer, reason=reason),
         )
-        return self._seen(await self.store.put(letter, tx=tx))
+        return replace(self._seen(await self.store.put(letter, tx=tx)), new=letter.id)
 
     async def settle(self, event: Event, *, consumer: str, topic: str, tx: Any = None) -> None:
         """The event was handled: its letters are resolved, and those parked behind it may follow."""

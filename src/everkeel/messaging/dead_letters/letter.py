@@ -19,6 +19,13 @@ class DeadLetter:
 
     row: DeadLetterRow
     redactor: Redactor
+    new: str | None = None
+    """The id it would have, had it just been written; see `known`."""
+
+    @property
+    def known(self) -> bool:
+        """Was it a dead letter already when it was to be written?"""
+        return self.new is not None and self.new != self.row.id
 
     @property
     def id(self) -> str:
