@@ -24,7 +24,7 @@ COMMANDS: dict[str, Command] = {
     "serve": Command("everkeel.cli.serve", "run the control plane alone"),
     "demo": Command("everkeel.demo.cli", "a payment provider has a bad day, with and without Everkeel"),
     "generate": Command("everkeel.cli.generate", "write a protected service and its client from an OpenAPI document"),
-    "schema": Command("everkeel.cli.schema", "print the JSON Schema of a file of configuration"),
+    "schema": Command("everkeel.cli.schema", "print the JSON Schema of a file of configuration, or tables as SQL"),
 }
 
 
