@@ -28,21 +28,21 @@ class AdaptiveSettings(TypedDict, total=False):
     """What an adaptive client takes as keyword arguments."""
 
     strategy: Strategy
-    """What to do when the server says "later": "queue", wait and try again; "reject", raise `RateLimitedError`."""
+    """When the server says "later", "queue" (wait and try again, the default) or "reject" (raise `RateLimitedError`)."""
     attempts: int
-    """Tries including the first, when queueing: 4."""
+    """Tries including the first, when queueing. 4 by default."""
     max_retries: int
     """The same, less one."""
     backoff_multiplier: float
-    """How many times as long as asked to wait: 1.0."""
+    """How many times as long as asked to wait, 1.0 by default."""
     max_wait: Seconds
     """The longest wait, 60 seconds; asked for more, the call is given up."""
     default_wait: Seconds
-    """The wait when the server says 429 and no more: 1 second."""
+    """The wait when the server says 429 and no more, 1 second by default."""
     respect_backpressure: bool
-    """Slow down when the server says that it is hard-pressed: yes, when queueing."""
+    """Slow down when the server says that it is hard-pressed. On by default, when queueing."""
     backpressure_threshold: float
-    """From which pressure on, from 0 to 1: 0.8."""
+    """From which pressure on, from 0 to 1. 0.8 by default."""
     mode: Mode
     """"enforce", "shadow" or "off", for the retry inside."""
 

@@ -48,48 +48,48 @@ class ClientSettings(TypedDict, total=False):
     """What every client takes as keyword arguments; the defaults and their reasons are in the guide on HTTP clients."""
 
     attempts: int
-    """Tries including the first: 3."""
+    """Tries including the first, 3 by default."""
     backoff: BackoffLike
-    """How long between tries: 0.2 s doubling up to 30 s."""
+    """How long between tries, by default 0.2 s doubling up to 30 s."""
     jitter: Jitter
-    """Randomness of it: "full"."""
+    """Randomness of it, "full" by default."""
     max_retry_after: Seconds
     """A wait that the server asks for is obeyed up to so many seconds, 60; asked for more, the client gives up."""
     max_duration: Seconds | None
-    """The end of the whole call, waits included: none."""
+    """The end of the whole call, waits included. None by default."""
     attempt_timeout: Seconds | None
-    """The end of one try, up to the response's headers (with `buffer`: its body): none but the library's own."""
+    """The end of one try, up to the response's headers (its body, with `buffer`). By default only the library's own."""
     budget: RetryBudget | None
-    """How many retries the traffic may afford: a fifth of the calls, plus three a second. None: no bound."""
+    """How many retries the traffic may afford, by default a fifth of the calls plus three a second. None for no bound."""
     statuses: Iterable[int]
-    """Statuses worth another try: 408, 425, 429, 500, 502, 503, 504."""
+    """Statuses worth another try, by default 408, 425, 429, 500, 502, 503 and 504."""
     methods: Iterable[str]
-    """Methods that may be repeated without an `Idempotency-Key`: GET, HEAD, OPTIONS, TRACE, QUERY, PUT, DELETE."""
+    """Methods that may be repeated without a key, by default GET, HEAD, OPTIONS, TRACE, QUERY, PUT and DELETE."""
     retry_if: Predicate | None
-    """Of the request and its response or error: True, try again; False, do not; None, as without it."""
+    """Told the request and its response or error, it answers True (try again), False (do not) or None (as usual)."""
     before_retry: Hook | None
-    """Of the request and the next `Attempt`; may change the request, or return another. A coroutine function where the
-    client is async."""
+    """Told the request and the next `Attempt`, it may change the request, or return another. May be a coroutine function
+    where the client is async."""
     circuit_breaker: PolicySetting
-    """A breaker for each origin: on. A table has settings of `circuit_breaker`."""
+    """A breaker for each origin, on by default. A table has settings of `circuit_breaker`."""
     concurrency_limit: PolicySetting
-    """A concurrency limit for each origin: off. A table has settings of `concurrency_limit`."""
+    """A concurrency limit for each origin, off by default. A table has settings of `concurrency_limit`."""
     rate_limit: PolicySetting
-    """Keep to what servers say about their limits: on. A table has settings of `rate_limit`: a limit of our own."""
+    """Keep to what servers say about their limits, on by default. A table has settings of `rate_limit`."""
     hedge: PolicySetting
-    """A second request for safe methods when the first is slow: off. A table has settings of `hedge`."""
+    """A second request for safe methods when the first is slow, off by default. A table has settings of `hedge`."""
     idempotency_keys: bool | Callable[[], str]
-    """Give every POST and PATCH an `Idempotency-Key`, the same for all its attempts: off. Or what makes the keys."""
+    """Give every POST and PATCH a key, the same for all its attempts. Off by default; may be what makes the keys."""
     send_headers: bool
-    """Tell the server the remaining time, the attempt, the priority and the trace: on."""
+    """Tell the server the remaining time, the attempt, the priority and the trace. On by default."""
     priority: str | None
     """The priority of requests whose context has none."""
     buffer: bool
-    """Read the body within the attempt, so that a connection lost in the middle of it is retried: off."""
+    """Read the body within the attempt, so that a connection lost in the middle of it is retried. Off by default."""
     on_status: Literal["return", "raise"]
-    """When attempts run out on a status: "return" the last response, or "raise" `HTTPStatusError`."""
+    """When attempts run out on a status, "return" the last response (the default), or "raise" `HTTPStatusError`."""
     max_origins: int
-    """How many origins have a breaker and limits of their own; further ones share: 1000."""
+    """How many origins have a breaker and limits of their own, 1000 by default; further ones share."""
     mode: Mode
     """"enforce", "shadow" or "off", for all its policies."""
 

@@ -1,7 +1,8 @@
 """A rate limit for each origin that follows what the servers say about theirs.
 
 Only what a server says is left counts, and only until its reset: its window may begin anew at any time, so a rate of
-our own making would hold back what it would gladly take. `Countdown` decides; the `rate_limit` policy closes and queues.
+our own making would hold back what it would gladly take. `Countdown` decides, the policy closes and
+queues.
 """
 
 from __future__ import annotations
