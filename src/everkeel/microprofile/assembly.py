@@ -142,8 +142,9 @@ def _named(plan: Plan, annotation: str, make: Callable[[], P]) -> P:
 
 
 def _adopted(policy: P, name: str) -> P:
-    """Under its name in errors and lists of policies; configuration of native policies is not asked."""
+    """Under its name in errors and lists of policies. Configuration of native policies does not apply to it."""
     made = cast("AnyPolicy", policy)
+    made.settled = True
     made.name = name
     registry.adopt(made, name)
     return policy

@@ -76,7 +76,7 @@ class Policy(Generic[C]):
 
     __slots__ = (
         "__weakref__", "_code", "_functions", "_key", "_layers", "_live", "_tap", "_watching",
-        "clock", "config", "counts", "lock", "name", "rejections", "state", "subscriptions",
+        "clock", "config", "counts", "lock", "name", "rejections", "settled", "state", "subscriptions",
     )  # fmt: skip
 
     type: ClassVar[str] = "policy"
@@ -100,6 +100,8 @@ class Policy(Generic[C]):
         if name is not None and (not isinstance(name, str) or not name):
             raise ConfigError(label(self.type, None), "name", "must be a non-empty string", repr(name))
         self.name, self._code, self.config = name, config, config
+        self.settled = False
+        """True: configuration from outside does not apply, whatever it says of the name or of all of the type."""
         self.clock: Clock = clock or DEFAULT
         self.lock = threading.Lock()
         self.counts = Tallies()
@@ -285,7 +287,7 @@ class Policy(Generic[C]):
 
     def _under(self, overrides: settings.Overrides, live: dict[str, Any], code: C | None = None) -> C:
         code = self._code if code is None else code
-        outside = overrides(self.type, self.name) if self.name is not None else {}
+        outside = {} if self.name is None or self.settled else overrides(self.type, self.name)
         return code.changed(self.name, {**outside, **live}) if outside or live else code
 
     def _take(self, new: C) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -384,3 +385,16 @@ def test_values_are_looked_up_once_for_each_class_and_method() -> None:
     assert asked == []
     count(Method(), "other")
     assert f"{HERE}.Method/other/Retry/maxRetries" in asked
+
+
+@pytest.mark.rule("MP-CONFIG-16")
+@pytest.mark.parametrize("name", [f"{HERE}.Method.work", "default"])
+def test_configuration_of_native_policies_touches_none_of_these(fresh_everkeel: Any, tmp_path: Path, name: str) -> None:
+    from everkeel import config as native
+
+    assert count(Method()) == 2
+    file = tmp_path / "everkeel.json"
+    file.write_text(json.dumps({"retry": {name: {"attempts": 7}}}), encoding="utf-8")
+    with native.load(str(file)):
+        assert count(Method()) == 2
+        assert count(Method(), "other") == 2
