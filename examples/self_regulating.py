@@ -1,6 +1,6 @@
 """A server that says how it is, and clients that listen: what a spike of load does to them, and to clients that do not.
 
-A small shop can serve some 160 orders per second. Its twenty clients want half of that, then three times of it, then
+A small shop can serve 40 orders per second. Its twenty clients want half of that, then three times of it, then
 half again. The server sheds what is too much and tells the others how hard-pressed it is; polite clients wait as long
 as it asks for, rude ones try again at once.
 
@@ -29,16 +29,16 @@ from everkeel import RateLimitedError, RetryExhaustedError, concurrency_limit
 from everkeel.http import ConcurrencyLimitMiddleware
 from everkeel.http.adaptive import AsyncAdaptiveClient
 
-TILLS, SERVICE_TIME = 4, 0.025  # so many orders at a time, each taking so many seconds: 160 per second
+TILLS, SERVICE_TIME = 2, 0.05  # so many orders at a time, each taking so many seconds: 40 per second
 CLIENTS = 20
-CALM, SPIKE = 4.0, 24.0  # orders per second that each client wants
+CALM, SPIKE = 1.0, 6.0  # orders per second that each client wants
 
 
 # ------------------------------------------------------------------ the server
 
 
 def shop() -> ConcurrencyLimitMiddleware:
-    """An application with four tills, behind a limit that finds out by itself how many orders it can take."""
+    """An application with two tills, behind a limit that finds out by itself how many orders it can take."""
     tills = asyncio.Semaphore(TILLS)
 
     async def order(scope: Any, receive: Any, send: Any) -> None:
@@ -47,7 +47,7 @@ def shop() -> ConcurrencyLimitMiddleware:
         await send({"type": "http.response.start", "status": 201, "headers": [(b"content-length", b"0")]})
         await send({"type": "http.response.body", "body": b""})
 
-    limit = concurrency_limit("shop", initial=8, ceiling=12, floor=4)
+    limit = concurrency_limit("shop", initial=4, ceiling=6, floor=2)
     return ConcurrencyLimitMiddleware(order, limit, retry_after=0.1, retry_penalty=4.0)
 
 
@@ -139,11 +139,11 @@ def polite(client: httpx2.AsyncClient, address: str) -> Place:
 
 
 def rude(client: httpx2.AsyncClient, address: str) -> Place:
-    """Tries again at once, as often as it takes."""
+    """Tries again at once, or nearly so, as often as it takes."""
 
     async def place() -> None:
         while (await client.post(f"{address}/orders")).status_code != 201:  # noqa: ASYNC110 - that is what is rude
-            await asyncio.sleep(0.005)
+            await asyncio.sleep(0.02)
 
     return place
 

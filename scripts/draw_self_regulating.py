@@ -15,7 +15,7 @@ from draw_adaptive import IMAGES, INK, Line, Panel, draw
 
 RUN, PICTURE = "self-regulating.json", "self-regulating.svg"
 POLITE, RUDE = "#2f81f7", "#d1495b"
-TOGETHER = 2  # quarters of a second that make up a point
+TOGETHER = 4  # quarters of a second that make up a point
 
 Moments = list[dict[str, float]]
 
@@ -63,8 +63,8 @@ def picture() -> str:
         "A spike of load, with clients that listen to the server and with rude ones",
         "seconds",
         [
-            panel("Requests per second", _per_second("requests"), 800, 200, wanted),
-            panel("Orders per second, of 160 that the server can serve", _per_second("orders"), 200, 50),
+            panel("Requests per second", _per_second("requests"), 500, 100, wanted),
+            panel("Orders per second, of 40 that the server can serve", _per_second("orders"), 50, 10),
             panel("Requests that succeed, in percent", _served, 100, 25),
             panel("X-Backpressure", _mean("backpressure", "requests"), 1, 0.25),
             panel("Retry-After of refused requests, in seconds", _mean("retry_after", "refused"), 4, 1),

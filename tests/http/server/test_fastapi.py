@@ -262,6 +262,7 @@ def test_the_route_template_is_found_among_the_routes_of_the_framework() -> None
     assert found(starlette, "/orders/x") == "elsewhere"
     assert found(fast, "/carts/3", "POST") == "/carts/{cart}"
     assert found(fast, "/nowhere") == "elsewhere"
+    assert template_of({"path_template": "/carts/{cart:int}"}) == "/carts/{cart:int}"  # as Litestar has it
 
 
 def test_a_limit_for_each_route_of_a_fastapi_application(serve: Any) -> None:

@@ -44,15 +44,15 @@ def test_clients_that_listen_and_the_server_find_an_equilibrium(example: ModuleT
     wanted = [moment.wanted for moment in example.in_spike(moments, LENGTH)]
     assert min(wanted) > 2.5 * example.TILLS / example.SERVICE_TIME
     assert found["requests per second"] < min(wanted) / 2  # the load came down to what can be served
-    assert found["share refused"] < 0.25
-    assert found["backpressure"] < 0.7
-    assert found["backpressure at the end"] < 0.3  # and it is at ease again when the spike is over
+    assert found["share refused"] < 0.45
+    assert found["backpressure"] < 0.75
+    assert found["backpressure at the end"] < 0.4  # and it is at ease again when the spike is over
 
 
 def test_rude_clients_find_none(days: Any) -> None:
     polite, rude = days["polite"][1], days["rude"][1]
-    assert rude["share refused"] > 0.4
-    assert rude["share refused"] > 2 * polite["share refused"]
+    assert rude["share refused"] > 0.5
+    assert rude["share refused"] > 1.5 * polite["share refused"]
     assert rude["requests per second"] > 1.5 * polite["requests per second"]
     assert rude["backpressure"] > polite["backpressure"]
 
@@ -60,7 +60,7 @@ def test_rude_clients_find_none(days: Any) -> None:
 def test_the_server_serves_as_much_as_it_can_in_either_case(days: Any) -> None:
     """What is too much is shed before it costs anything."""
     for _, found in days.values():
-        assert found["orders per second"] > 40  # of 160, on a machine that has other things to do
+        assert found["orders per second"] > 10  # of 40, on a machine that may have other things to do
 
 
 def test_the_more_is_refused_the_longer_the_server_asks_to_wait(days: Any) -> None:
@@ -96,6 +96,6 @@ def test_the_run_that_is_kept_shows_what_the_guide_says(drawing: ModuleType, exa
         kind: example.summary([example.Moment(**one) for one in moments], run["seconds"])
         for kind, moments in run["runs"].items()
     }
-    assert found["polite"]["share refused"] < 0.1
-    assert found["rude"]["share refused"] > 0.6
+    assert found["polite"]["share refused"] < 0.25
+    assert found["rude"]["share refused"] > 0.75
     assert found["polite"]["orders per second"] >= found["rude"]["orders per second"]

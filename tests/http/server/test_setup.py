@@ -139,6 +139,19 @@ def test_the_control_plane_is_outside_of_the_protection(serve: Any) -> None:
     asyncio.run(main())
 
 
+def test_backpressure_is_told_once_though_two_layers_measure_it(serve: Any) -> None:
+    app = _shop()
+    limit = rate_limit(100, per=60, key=by_address(), backpressure=True, min_latency=0.000001)  # hard-pressed at once
+    Everkeel(app).with_protection(rate_limit=limit)
+
+    async def main() -> None:
+        async with serve(app) as service:
+            answer = await service.get("/orders/7")
+        assert answer.headers.get_list("x-backpressure") == ["1"]
+
+    asyncio.run(main())
+
+
 def test_the_event_loop_is_never_blocked(serve: Any) -> None:
     """blockbuster turns any blocking call on the event loop into an error, in server and middlewares alike."""
     app = _shop()

@@ -6,13 +6,13 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import TypeAlias
 
 from everkeel.errors import ConfigError, RejectedError
-from everkeel.http.headers import PRIORITY, read_backpressure, read_priority, write_backpressure
+from everkeel.http.headers import PRIORITY, read_priority, write_backpressure
 from everkeel.http.server.asgi import ASGIApp, Message, Receive, Scope, Send, header
 from everkeel.http.server.listening import HungUp, Listening
 from everkeel.http.server.problems import Problem, problem_of
 from everkeel.http.server.rate_limits import exclusion
 from everkeel.http.server.refusing import refuse
-from everkeel.http.server.strain import Strain
+from everkeel.http.server.strain import Strain, with_backpressure
 from everkeel.policies.bulkhead.policy import Bulkhead
 from everkeel.policies.bulkhead.state import Places
 from everkeel.policies.concurrency.policy import ConcurrencyLimit, concurrency_limit
@@ -208,15 +208,8 @@ class _Request:
         """What the application answers, with a word about how we are."""
         if message["type"] == "http.response.start":
             self.status = message["status"]
-            score, headers = self._middleware.backpressure(), []
-            for field, value in message.get("headers", ()):
-                name = field.lower()
-                if name == b"x-backpressure":  # of a middleware inside: the harder-pressed of the two
-                    score = max(score, read_backpressure(value.decode("latin-1")) or 0.0)
-                    continue
-                self._sized = self._sized or name == b"content-length"
-                headers.append((field, value))
-            headers.append((b"x-backpressure", write_backpressure(score).encode()))
+            headers = with_backpressure(message.get("headers", ()), self._middleware.backpressure())
+            self._sized = any(name.lower() == b"content-length" for name, _ in headers)
             message = {**message, "headers": headers}
         elif message.get("more_body") and not self._sized:
             self.streams = True

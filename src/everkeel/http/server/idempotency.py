@@ -140,7 +140,12 @@ class IdempotencyMiddleware:
         """Hold the claim while the work is done: it must not be taken for crashed because it is slow."""
         while True:
             await self._clock.asleep(self._lease / 3)
-            if not await self.store.extend(token, self._lease):
+            try:
+                held = await self.store.extend(token, self._lease)
+            except Exception as error:  # it may be back for the next beat: the lease lasts for three
+                report(f"{_OWNER}: the store cannot be told", error)
+                continue
+            if not held:
                 warn("%s: a claim was lost while its request was running", _OWNER)
                 return
 

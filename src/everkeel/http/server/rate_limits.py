@@ -16,6 +16,7 @@ from everkeel.http.server.listening import HungUp, Listening
 from everkeel.http.server.problems import problem_of
 from everkeel.http.server.refusing import refuse
 from everkeel.http.server.standing import name_in_header, standing_headers
+from everkeel.http.server.strain import with_backpressure
 from everkeel.http.server.templates import Templates
 from everkeel.ratelimit.algorithm import NANO
 from everkeel.ratelimit.chain import Chaining, RateLimitChain
@@ -174,10 +175,9 @@ class RateLimitMiddleware:
         async def answering(message: Message) -> None:
             what = message["type"]
             if what == "http.response.start" or what == "websocket.accept":
-                if begun is not None:
-                    pressure = turnstile.answered(begun)
-                    headers.append((b"x-backpressure", write_backpressure(pressure).encode()))
                 message["headers"] = [*message.get("headers", ()), *headers]
+                if begun is not None:
+                    message["headers"] = with_backpressure(message["headers"], turnstile.answered(begun))
             await send(message)
 
         return await self.app(scope, receive, answering)

@@ -6,9 +6,11 @@ half it fills up, above it sheds. So a caller who slows down at the first sign i
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from math import exp
 
+from everkeel.http.headers import read_backpressure, write_backpressure
+from everkeel.http.server.asgi import Headers
 from everkeel.ratelimit.pressure import backpressure_delay
 
 _MEMORY = 5.0  # seconds: long enough to see a rate, short enough that the end of a spike is soon seen
@@ -54,3 +56,19 @@ class Strain:
             self._passed *= share
             self._shed *= share
             self._at = now
+
+
+def with_backpressure(headers: Iterable[tuple[bytes, bytes]], score: float) -> Headers:
+    """The headers of a response, with `X-Backpressure` once: the higher one, where a layer inside has told its own.
+
+    >>> with_backpressure([(b"X-Backpressure", b"0.75"), (b"vary", b"accept")], 0.2)
+    [(b'vary', b'accept'), (b'x-backpressure', b'0.75')]
+    """
+    kept: Headers = []
+    for name, value in headers:
+        if name.lower() == b"x-backpressure":
+            score = max(score, read_backpressure(value.decode("latin-1")) or 0.0)
+        else:
+            kept.append((name, value))
+    kept.append((b"x-backpressure", write_backpressure(score).encode()))
+    return kept
