@@ -13,7 +13,7 @@ from collections import Counter
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 
 from everkeel import NotRetryable
 from everkeel.engines import MemoryEngine
@@ -263,10 +263,11 @@ class Pipeline(RuleBasedStateMachine):
             assert [id for id in applied if ("billing", id) not in self.discarded] == kept
 
 
-TestPipeline = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")(Pipeline.TestCase)
-TestPipeline.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+def test_whatever_happens_every_event_has_one_effect_and_none_is_lost() -> None:
+    run_state_machine_as_test(Pipeline, settings=settings(max_examples=60, stateful_step_count=30, deadline=None))
 
 
 @pytest.mark.slow
-class TestPipelineForLonger(Pipeline.TestCase):
-    settings = settings(max_examples=600, stateful_step_count=60, deadline=None)
+@pytest.mark.timeout(900)
+def test_whatever_happens_for_longer() -> None:
+    run_state_machine_as_test(Pipeline, settings=settings(max_examples=1500, stateful_step_count=50, deadline=None))
