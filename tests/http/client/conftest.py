@@ -88,14 +88,14 @@ class Service:
 
 
 @pytest.fixture(scope="session")
-def uvicorn_at() -> Iterator[Callable[[Any], str]]:
+def uvicorn_at() -> Iterator[Callable[..., str]]:
     """Serve an ASGI application under uvicorn, in a thread, on a free port; answers its address."""
     with contextlib.ExitStack() as stack:
 
-        def serve(app: Any) -> str:
+        def serve(app: Any, ws: Any = "none") -> str:
             listener = socket.create_server(("127.0.0.1", 0))
             listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # or each answer takes 40 ms
-            config = uvicorn.Config(app, log_level="critical", lifespan="off", timeout_graceful_shutdown=1, ws="none")
+            config = uvicorn.Config(app, log_level="critical", lifespan="off", timeout_graceful_shutdown=1, ws=ws)
             server = uvicorn.Server(config)
             started = threading.Event()
 
@@ -122,7 +122,7 @@ def uvicorn_at() -> Iterator[Callable[[Any], str]]:
 
 
 @pytest.fixture(scope="session")
-def _service(uvicorn_at: Callable[[Any], str]) -> Service:
+def _service(uvicorn_at: Callable[..., str]) -> Service:
     service = Service()
     service.url = uvicorn_at(service)
     return service

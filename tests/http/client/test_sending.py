@@ -13,7 +13,7 @@ import pytest
 import requests
 
 import everkeel
-from everkeel import CircuitOpenError, ShedError, TimeoutExceededError, deadline, priority
+from everkeel import CircuitOpenError, RateLimitedError, ShedError, TimeoutExceededError, deadline, priority
 from everkeel.http.aiohttp import ResilientMiddleware
 from everkeel.http.httpx2 import AsyncResilientTransport, ResilientTransport, request_options
 from everkeel.http.requests import ResilientAdapter
@@ -387,3 +387,60 @@ def test_an_open_circuit_is_not_retried(agent, service):
     with pytest.raises(CircuitOpenError):
         client.get(service.will("/x"))
     assert service.seen == []
+
+
+def test_an_unknown_setting_of_a_policy_is_named():
+    with pytest.raises(ValueError, match=r"http client: circuit_breaker must have known settings: .*failure_rat"):
+        ResilientTransport(circuit_breaker={"failure_rat": 0.5})
+
+
+def test_what_counts_as_a_failure_may_be_said_otherwise(agent, service):
+    client = agent(attempts=1, circuit_breaker={"minimum_calls": 1, "failure_rate": 1.0, "on": ZeroDivisionError})
+    for _ in range(3):
+        assert client.get(service.will("/x", 500)).status == 500
+
+
+def test_a_predicate_that_raises_does_not_repeat_a_request(agent, service, nuisance, library_errors):
+    def broken(request, outcome):
+        raise ZeroDivisionError
+
+    client = agent(retry_if=broken)
+    assert client.request("POST", service.will("/x", 503), body=b"x").status == 503
+    assert len(service.seen) == 1
+    assert client.get(service.will("/y", 503)).status == 200, "and decides as usual otherwise"
+
+
+def test_a_field_in_several_lines_is_one_field(agent, nuisance):
+    client = agent(rate_limit={"queue": 0})
+    url = nuisance.says(
+        "/two",
+        'HTTP/1.1 200 OK\r\nRateLimit: "burst";r=50;t=30\r\nRateLimit: "daily";r=0;t=30\r\nContent-Length: 0\r\n\r\n',
+    )
+    client.get(url)
+    with pytest.raises(RateLimitedError):
+        client.get(url)
+
+
+def test_a_websocket_is_neither_buffered_nor_made_twice(uvicorn_at):
+    async def echo(scope, receive, send):
+        if scope["type"] == "websocket":
+            connections.append(scope["path"])
+            await receive()
+            await asyncio.sleep(0.1)
+            await send({"type": "websocket.accept"})
+            message = await receive()
+            await send({"type": "websocket.send", "text": message["text"]})
+            await receive()
+
+    connections = []
+    url = uvicorn_at(echo, ws="websockets-sansio")
+
+    async def main() -> str:
+        part = ResilientMiddleware(buffer=True, hedge={"delay": 0.01})
+        async with aiohttp.ClientSession(middlewares=[part]) as session:
+            async with session.ws_connect(url + "/ws") as socket:
+                await socket.send_str("hello")
+                return await socket.receive_str()
+
+    assert asyncio.run(main()) == "hello"
+    assert connections == ["/ws"]

@@ -28,7 +28,7 @@ class AdaptiveSettings(TypedDict, total=False):
     """What an adaptive client takes as keyword arguments."""
 
     strategy: Strategy
-    """When the server says "later", "queue" (wait and try again, the default) or "reject" (raise `RateLimitedError`)."""
+    """When the server says "later", "queue" (wait and try again; the default) or "reject" (`RateLimitedError`)."""
     attempts: int
     """Tries including the first, when queueing. 4 by default."""
     max_retries: int

@@ -10,6 +10,7 @@ from aiohttp.payload import BytesPayload
 
 from everkeel.errors import TimeoutExceededError
 from everkeel.http.client.dialect import PATIENCE, Dialect, Origin, untrusted
+from everkeel.http.headers import Lookup
 from everkeel.runtime.expiry import call_within
 
 _TRANSIENT = (aiohttp.ClientConnectionError, aiohttp.ClientPayloadError, ConnectionError)
@@ -44,6 +45,10 @@ class AiohttpDialect(Dialect):
 
     def status(self, response: Any) -> int:
         return int(response.status)
+
+    def lookup(self, response: Any) -> Lookup:
+        # A field may come in several lines; the other libraries join them by themselves.
+        return lambda name: ", ".join(response.headers.getall(name, ())) or None
 
     def transient(self, error: BaseException) -> bool:
         return isinstance(error, _TRANSIENT) and not untrusted(error)

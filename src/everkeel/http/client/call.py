@@ -20,6 +20,7 @@ from everkeel.http.hints import RequestHints, ServerHints, write_request
 from everkeel.policies.concurrency.priorities import CURRENT as PRIORITY
 from everkeel.runtime.cancellation import current_cancellation
 from everkeel.runtime.deadline import remaining
+from everkeel.runtime.trouble import report
 
 _SLACK = 0.25
 
@@ -42,7 +43,8 @@ class Call:
         self.method = dialect.method(request)
         self.origin = dialect.origin(request)
         self.key = self._make_key()
-        self.buffer = not streamed and (config.buffer if options.buffer is None else options.buffer)
+        self.buffer = config.buffer if options.buffer is None else options.buffer
+        self.buffer = self.buffer and not streamed and not self.upgrades()
         self.sends = 0  # requests on the wire so far
         self._declined: list[HTTPStatusError] = []  # failures that `retry_if` said no to
         self._held: list[Any] = []
@@ -73,21 +75,37 @@ class Call:
 
     def hedgeable(self) -> bool:
         """May it be made twice at the same time?"""
-        return self.method in SAFE and self.options.hedge is not False and self.dialect.in_memory(self.request)
+        wanted = self.method in SAFE and self.options.hedge is not False and not self.upgrades()
+        return wanted and self.dialect.in_memory(self.request)
+
+    def upgrades(self) -> bool:
+        """Is it the beginning of something else, such as a WebSocket?"""
+        return bool(self.dialect.header(self.request, "Upgrade"))
 
     def may_retry(self, error: BaseException) -> bool:
         """Should another attempt follow this one?"""
+        if not self.repeatable():
+            return False
         if isinstance(error, HTTPStatusError):
-            worth = not any(error is one for one in self._declined)
-        else:
-            verdict = None if self.config.retry_if is None else self.config.retry_if(self.request, error)
-            worth = self.is_network_trouble(error) if verdict is None else bool(verdict)
-        return worth and self.repeatable()
+            return not any(error is one for one in self._declined)
+        verdict = self._verdict(self.request, error)
+        return self.is_network_trouble(error) if verdict is None else verdict
+
+    def _verdict(self, request: Any, outcome: Any) -> bool | None:
+        """What `retry_if` says. When it raises, nothing: a bug in it must not repeat a request."""
+        if self.config.retry_if is None:
+            return None
+        try:
+            verdict = self.config.retry_if(request, outcome)
+        except Exception as broken:
+            report("http client: retry_if raised; deciding as without it", broken)
+            return None
+        return None if verdict is None else bool(verdict)
 
     def failure(self, request: Any, response: Any, hints: ServerHints, name: str | None) -> HTTPStatusError | None:
         """The error that a response is to the policies; None where it is a good one."""
         config, status = self.config, self.dialect.status(response)
-        verdict = None if config.retry_if is None else config.retry_if(request, response)
+        verdict = self._verdict(request, response)
         if not verdict and status not in config.statuses:
             return None
         wait = hints.retry_after
@@ -95,7 +113,7 @@ class Call:
             wait = hints.reset_after
         error = HTTPStatusError(name, status, wait, self.method, self.dialect.url(request))
         error.response = response
-        if verdict is not None and not verdict:
+        if verdict is False:
             self._declined.append(error)
         return error
 

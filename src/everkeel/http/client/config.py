@@ -60,7 +60,7 @@ class ClientSettings(TypedDict, total=False):
     attempt_timeout: Seconds | None
     """The end of one try, up to the response's headers (its body, with `buffer`). By default only the library's own."""
     budget: RetryBudget | None
-    """How many retries the traffic may afford, by default a fifth of the calls plus three a second. None for no bound."""
+    """How many retries the traffic may afford, by default a fifth of the calls plus three a second. None lifts it."""
     statuses: Iterable[int]
     """Statuses worth another try, by default 408, 425, 429, 500, 502, 503 and 504."""
     methods: Iterable[str]
@@ -68,8 +68,8 @@ class ClientSettings(TypedDict, total=False):
     retry_if: Predicate | None
     """Told the request and its response or error, it answers True (try again), False (do not) or None (as usual)."""
     before_retry: Hook | None
-    """Told the request and the next `Attempt`, it may change the request, or return another. May be a coroutine function
-    where the client is async."""
+    """Told the request and the next `Attempt`, it may change the request, or return another. Async clients also take
+    a coroutine function."""
     circuit_breaker: PolicySetting
     """A breaker for each origin, on by default. A table has settings of `circuit_breaker`."""
     concurrency_limit: PolicySetting

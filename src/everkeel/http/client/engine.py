@@ -12,12 +12,12 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from inspect import isawaitable, iscoroutinefunction
-from typing import Any
+from typing import Any, TypeVar
 
 from everkeel.compose.chain import Pipeline
-from everkeel.errors import HTTPStatusError
+from everkeel.errors import HTTPStatusError, TimeoutExceededError
 from everkeel.http.client.call import CURRENT, Call
-from everkeel.http.client.config import ClientConfig, RequestConfig, options_for
+from everkeel.http.client.config import PLAIN, ClientConfig, RequestConfig, options_for
 from everkeel.http.client.dialect import Dialect
 from everkeel.http.client.learned import LearnedLimit
 from everkeel.http.hints import read_response
@@ -33,6 +33,8 @@ from everkeel.runtime.trouble import report
 
 Send = Callable[[Any], Any]
 ASend = Callable[[Any], Awaitable[Any]]
+
+T = TypeVar("T")
 
 _MOST_PLANS = 64  # of requests with settings of their own; more are made anew each time
 
@@ -62,7 +64,7 @@ class Engine:
         self.hedge = self._make_hedge(given)
         self.timeout = None if config.attempt_timeout is None else self._make_timeout(config.attempt_timeout, given)
         self._plans: dict[tuple[Any, ...], tuple[Pipeline, Pipeline]] = {}
-        self._usual = self._plan(RequestConfig())
+        self._usual = self._plan(PLAIN)
 
     # ------------------------------------------------------------------ the policies
 
@@ -85,30 +87,52 @@ class Engine:
         )
 
     def _make_breaker(self, given: dict[str, Any]) -> CircuitBreaker | None:
-        values = _wanted(self.config.circuit_breaker, mode=self.config.mode, max_keys=self.config.max_origins)
+        values = _wanted(
+            self.config.circuit_breaker,
+            mode=self.config.mode,
+            max_keys=self.config.max_origins,
+            on=_is_bad_health,
+            ignore=_says_nothing,
+            key=_origin,
+        )
         if values is None:
             return None
-        return circuit_breaker(self.name, on=_is_bad_health, key=_origin, **values, **given)
+        return self._make("circuit_breaker", circuit_breaker, values | given)
 
     def _make_rate_limit(self, given: dict[str, Any]) -> LearnedLimit | None:
         values = _wanted(self.config.rate_limit)
         if values is None:
             return None
         longest, most = self.config.max_retry_after, self.config.max_origins
-        return LearnedLimit(self.name, values, longest=longest, most=most, mode=self.config.mode, **given)
+        rest = {"longest": longest, "most": most, "mode": self.config.mode, **given}
+        return self._make("rate_limit", LearnedLimit, {"settings": values} | rest)
+
+    def _make(self, setting: str, make: Callable[..., T], values: dict[str, Any]) -> T:
+        """A policy from a table of the user's; a name in it that the policy does not know is a wrong setting."""
+        try:
+            return make(name=self.name, **values)
+        except TypeError as error:
+            raise self.config.wrong(
+                setting, getattr(self.config, setting), f"must have known settings: {error}"
+            ) from None
 
     def _make_concurrency_limit(self, given: dict[str, Any]) -> ConcurrencyLimit | None:
         values = _wanted(
-            self.config.concurrency_limit, mode=self.config.mode, max_keys=self.config.max_origins, queue=1000
+            self.config.concurrency_limit,
+            mode=self.config.mode,
+            max_keys=self.config.max_origins,
+            queue=1000,
+            on=_is_overload,
+            key=_origin,
         )
         if values is None:
             return None
-        return concurrency_limit(self.name, on=_is_overload, key=_origin, **values, **given)
+        return self._make("concurrency_limit", concurrency_limit, values | given)
 
     def _make_hedge(self, given: dict[str, Any]) -> Hedge | None:
         values = _wanted(self.config.hedge, mode=self.config.mode)
         # Against slowness alone: an attempt that failed is for the retry, which waits before the next one.
-        return None if values is None else hedge(self.name, on=_never, **values, **given)
+        return None if values is None else self._make("hedge", hedge, {"on": _never} | values | given)
 
     def _make_timeout(self, seconds: float, given: Mapping[str, Any]) -> Timeout:
         return timeout(seconds, self.name, mode=self.config.mode, **given)
@@ -146,7 +170,7 @@ class Engine:
         """The record of a request, and the policies it goes through."""
         options = options_for(self.dialect.options(request))
         call = Call(request, self.config, self.dialect, options, streamed=streamed)
-        hedged, plain = self._usual if not options.plan() and options.attempt_timeout is None else self._plan(options)
+        hedged, plain = self._usual if options is PLAIN else self._plan(options)
         return call, hedged if self.hedge is not None and call.hedgeable() else plain
 
     def send(self, request: Any, send: Send, *, streamed: bool = False) -> Any:
@@ -189,8 +213,8 @@ class Engine:
         request = self._prepare(call)
         response = send(request)
         if not call.hold(response):
-            self._release([response])  # it comes too late; what is raised here, nobody sees
-            raise TimeoutError("the call ended before this attempt did")
+            self._release([response])
+            raise self._too_late()
         if call.buffer:
             self.dialect.buffer(response)
         return self._judge(call, request, response)
@@ -200,12 +224,16 @@ class Engine:
         response = await send(request)
         if not call.hold(response):
             await self._arelease([response])
-            raise TimeoutError("the call ended before this attempt did")
+            raise self._too_late()
         if call.buffer:
             await self.dialect.abuffer(response)
         return self._judge(call, request, response)
 
     # ------------------------------------------------------------------ what both share
+
+    def _too_late(self) -> TimeoutExceededError:
+        """For an attempt that was given up on and has its answer now: nobody but the breaker gets to see it."""
+        return TimeoutExceededError(self.name, self.config.max_duration or 0.0, "http client")
 
     def _prepare(self, call: Call) -> Any:
         request = call.prepare()
@@ -302,6 +330,11 @@ def _is_bad_health(error: BaseException) -> bool:
         return error.status >= 500
     call = CURRENT.get()
     return call is not None and call.is_network_trouble(error)
+
+
+def _says_nothing(error: BaseException) -> bool:
+    """A request that never got to the server (no connection free, not to be sent at all) is no evidence about it."""
+    return not isinstance(error, HTTPStatusError) and not _is_bad_health(error)
 
 
 def _is_overload(error: BaseException) -> bool:
