@@ -14,7 +14,8 @@ from starlette.routing import Mount, Route
 from starlette.testclient import TestClient
 
 from everkeel import config, retry
-from everkeel.control import PAGE_HEADERS, Answer, ControlPlane, Endpoint, Parameter, ProblemError, Role, Section
+from everkeel.control import Answer, ControlPlane, Endpoint, Parameter, ProblemError, Role, Section
+from everkeel.control.section import PAGE_HEADERS
 from everkeel.errors import ConfigError
 from everkeel.http import Everkeel
 

@@ -12,7 +12,6 @@ from everkeel.control.access import Role as Role
 from everkeel.control.access import Token as Token
 from everkeel.control.problems import ProblemError as ProblemError
 from everkeel.control.readiness import Readiness as Readiness
-from everkeel.control.section import PAGE_HEADERS as PAGE_HEADERS
 from everkeel.control.section import Answer as Answer
 from everkeel.control.section import Endpoint as Endpoint
 from everkeel.control.section import Exchange as Exchange
@@ -23,7 +22,6 @@ if TYPE_CHECKING:
     from everkeel.control.plane import ControlPlane as ControlPlane
 
 __all__ = [
-    "PAGE_HEADERS",
     "Answer",
     "ControlPlane",
     "Endpoint",
