@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import MISSING
 from typing import Any
 
-from everkeel.config.forms import DEFINITIONS, Schema, form_of
+from everkeel.config.forms import DEFINITIONS, form_of
+from everkeel.config.parts import Schema
 from everkeel.config.rendering import render
 from everkeel.config.steps import LITERALS, own_keys
 from everkeel.config.types import SHORTHAND, known_types, settings_class
