@@ -251,12 +251,12 @@ async def test_unless_the_lists_say_otherwise(virtual_time):
 
 
 @pytest.mark.rule("MP-RETRY-14")
-def test_after_a_timeout_the_next_attempt_starts_though_the_last_one_runs_on():
+def test_after_a_timeout_the_next_attempt_starts_though_the_last_one_runs_on(virtual_time):
     gate, starts, overlapping = threading.Event(), [], []
 
     @Asynchronous
     @Retry(max_retries=1, jitter=0)
-    @Timeout(20)
+    @Timeout(500)
     def work() -> Future[str]:
         starts.append(1)
         overlapping.append(not gate.is_set())
