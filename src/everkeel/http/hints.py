@@ -121,6 +121,20 @@ class ServerHints:
 
 NOTHING = ServerHints()
 
+SPOKEN = frozenset(
+    name.lower()
+    for name in (
+        RETRY_AFTER,
+        RETRY_AFTER_MS,
+        RATE_LIMIT,
+        RATE_LIMIT_POLICY,
+        OLD_REMAINING,
+        f"X-{OLD_REMAINING}",
+        BACKPRESSURE,
+    )
+)
+"""Without any of these a response says nothing: most do not, and need not be looked through."""
+
 
 def read_response(get: Lookup, *, now: float) -> ServerHints:
     """What the headers of a response say. `now`: seconds since 1970, for dates of servers that send no `Date`.

@@ -5,10 +5,12 @@ One subclass for each library; httpx and httpx2 share theirs. No decision is mad
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from ssl import SSLCertVerificationError
 from typing import Any, TypeAlias
 
 from everkeel.http.headers import Lookup
+from everkeel.http.hints import NOTHING, SPOKEN, ServerHints, read_response
 from everkeel.runtime.clock import Clock
 
 Origin: TypeAlias = tuple[str, str, int | None]
@@ -73,6 +75,17 @@ class Dialect:
     def lookup(self, response: Any) -> Lookup:
         """Its headers."""
         return response.headers.get  # type: ignore[no-any-return]  # every library's mapping ignores case
+
+    def names(self, response: Any) -> Iterable[str]:
+        """The names of its headers, in whatever case."""
+        return response.headers  # type: ignore[no-any-return]  # every library's mapping gives its keys
+
+    def hints(self, response: Any) -> ServerHints:
+        """What it says about its server."""
+        for name in self.names(response):
+            if name.lower() in SPOKEN:
+                return read_response(self.lookup(response), now=self.clock.time())
+        return NOTHING
 
     def transient(self, error: BaseException) -> bool:
         """Is it a connection that failed or broke, or an answer that did not come: something that may pass?"""

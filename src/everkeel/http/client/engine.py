@@ -20,7 +20,7 @@ from everkeel.http.client.call import CURRENT, Call
 from everkeel.http.client.config import PLAIN, ClientConfig, RequestConfig, options_for
 from everkeel.http.client.dialect import Dialect
 from everkeel.http.client.learned import LearnedLimit
-from everkeel.http.hints import read_response
+from everkeel.http.hints import NOTHING
 from everkeel.policies.circuit_breaker.policy import CircuitBreaker, circuit_breaker
 from everkeel.policies.concurrency.policy import ConcurrencyLimit, concurrency_limit
 from everkeel.policies.hedge.policy import Hedge, hedge
@@ -243,8 +243,8 @@ class Engine:
 
     def _judge(self, call: Call, request: Any, response: Any) -> Any:
         """Learn from a response; hand it on, or raise what it is to the policies."""
-        hints = read_response(self.dialect.lookup(response), now=self.clock.time())
-        if self.rate_limit is not None:
+        hints = self.dialect.hints(response)
+        if self.rate_limit is not None and hints is not NOTHING:
             self.rate_limit.heard(call.origin, hints)
         failure = call.failure(request, response, hints, self.name)
         if failure is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from everkeel.errors import TimeoutExceededError
@@ -69,6 +70,10 @@ class HttpxDialect(Dialect):
         return copy
 
     # ------------------------------------------------------------------ outcomes
+
+    def names(self, response: Any) -> Iterable[str]:
+        # Iterating over the headers themselves builds a dict of decoded values first.
+        return [name.decode("latin-1") for name, _ in response.headers.raw]
 
     def transient(self, error: BaseException) -> bool:
         return isinstance(error, self._transient) and not untrusted(error)
