@@ -356,10 +356,123 @@ def test_a_connection_that_is_awaited_is_refused_where_nothing_is(postgres_dsn):
 
         async with PostgresEngine(postgres_dsn) as engine:
             connection = await asyncpg.connect(postgres_dsn)
-            with pytest.raises(ConfigError, match="must be a connection that blocks"):
-                Outbox(engine).write_sync(placed(), tx=connection)
+            async with connection.transaction():
+                with pytest.raises(ConfigError, match="must be a connection that blocks"):
+                    Outbox(engine).write_sync(placed(), tx=connection)
             with pytest.raises(ConfigError, match="tx is needed where nothing is awaited"):
                 Outbox(engine).write_sync(placed())
             await connection.close()
 
     asyncio.run(main())
+
+
+# ------------------------------------------------------------------ processes without an event loop
+
+
+@pytest.mark.require_server("postgres")
+@pytest.mark.parametrize("with_sqlalchemy", [False, True])
+def test_a_process_without_an_event_loop_wakes_the_relays_of_others(postgres_dsn, with_sqlalchemy):
+    import psycopg
+
+    def write_without_a_loop():
+        outbox = Outbox(PostgresEngine(postgres_dsn))  # never started: there is no loop in this thread
+        if with_sqlalchemy:
+            from sqlalchemy import create_engine
+            from sqlalchemy.orm import Session
+
+            database = create_engine(postgres_dsn.replace("postgresql://", "postgresql+psycopg://"))
+            with Session(database) as session, session.begin():
+                outbox.write_sync(placed(), tx=session)
+            database.dispose()
+        else:
+            with psycopg.connect(postgres_dsn) as connection, outbox.transaction_sync(connection) as tx:
+                outbox.write_sync(placed(), tx=tx)
+
+    async def main():
+        async with PostgresEngine(postgres_dsn) as engine:
+            await asyncio.wait_for(engine.listener.connected.wait(), 10)
+            while await engine.wakeup.wait("outbox", 0.05):
+                pass
+            await asyncio.to_thread(write_without_a_loop)
+            assert await engine.wakeup.wait("outbox", 10)
+            assert await depth(Outbox(engine)) == 1
+
+    asyncio.run(main())
+
+
+# ------------------------------------------------------------------ connections in no transaction
+
+
+@pytest.mark.require_server("postgres")
+def test_a_connection_in_no_transaction_is_refused_because_the_event_would_be_alone(postgres_dsn, tmp_path):
+    async def main():
+        import asyncpg
+        import psycopg
+
+        async with PostgresEngine(postgres_dsn) as engine:
+            outbox = Outbox(engine)
+            connection = await asyncpg.connect(postgres_dsn)
+            with pytest.raises(ConfigError, match="must be in a transaction, or the event would be written alone"):
+                await outbox.write(placed(), tx=connection)
+            await connection.close()
+            with (
+                psycopg.connect(postgres_dsn, autocommit=True) as connection,
+                pytest.raises(ConfigError, match="must be in a transaction"),
+            ):
+                outbox.write_sync(placed(), tx=connection)
+            assert await depth(outbox) == 0
+        async with SQLiteEngine(tmp_path / "db") as engine:
+            connection = sqlite3.connect(tmp_path / "db", isolation_level=None)
+            with pytest.raises(ConfigError, match="must be in a transaction"):
+                Outbox(engine).write_sync(placed(), tx=connection)
+            connection.close()
+
+    asyncio.run(main())
+
+
+# ------------------------------------------------------------------ pools that the caller has
+
+
+@pytest.mark.require_server("postgres")
+@pytest.mark.parametrize("kind", ["asyncpg", "sqlalchemy+asyncpg", "sqlalchemy+psycopg"])
+def test_the_engine_can_use_a_pool_of_the_callers(postgres_dsn, kind):
+    from everkeel.messaging import MemoryTransport
+
+    async def use(pool):
+        async with PostgresEngine(pool=pool) as engine:
+            assert not engine.capabilities.notify  # nobody listens on a pool that is not ours
+            outbox = Outbox(engine, transport=MemoryTransport())
+            async with outbox.transaction() as tx:
+                await outbox.write([placed(1), placed(2)], tx=tx)
+            with pytest.raises(Crashed), crash_at("outbox.before_commit"):
+                async with outbox.transaction() as tx:
+                    await outbox.write(placed(3), tx=tx)
+            assert await outbox.relay().flush() == 2
+            (claimed,) = [await outbox.write(placed(4)), *await engine.outbox.claim("me", 1, 60)][1:]
+            from everkeel.engines import ErrorInfo
+
+            assert await engine.outbox.bury(claimed.lease, ErrorInfo.of("no"), reason="attempts")
+
+    async def main():
+        if kind == "asyncpg":
+            import asyncpg
+
+            async with asyncpg.create_pool(postgres_dsn, min_size=1, max_size=2) as pool:
+                await use(pool)
+        else:
+            from sqlalchemy.ext.asyncio import create_async_engine
+
+            pool = create_async_engine(postgres_dsn.replace("postgresql", kind.replace("sqlalchemy", "postgresql")))
+            try:
+                await use(pool)
+            finally:
+                await pool.dispose()
+
+    asyncio.run(main())
+
+
+def test_what_is_no_pool_is_an_error_that_says_what_is():
+    with pytest.raises(ConfigError, match="pool must be asyncpg's Pool"):
+        PostgresEngine(pool=object())
+    with pytest.raises(ConfigError, match="needs either a dsn or a pool"):
+        PostgresEngine()

@@ -20,9 +20,11 @@ class OutboxStore(Protocol):
     async def append(self, rows: Sequence[OutboxRow], *, delay: float = 0.0, tx: Any = None) -> None:
         """Keep rows, in their order. The same event for the same topic a second time is not kept again, unless its
         epoch is higher: then it takes its old place and is delivered once more, and those parked behind it follow."""
+        ...
 
     def append_sync(self, rows: Sequence[OutboxRow], *, delay: float = 0.0, tx: Any = None) -> None:
         """The same for code without an event loop."""
+        ...
 
     async def claim(self, owner: str, limit: int, lease: float, *, without: Collection[str] = ()) -> list[Claimed]:
         """Take up to `limit` rows that are due, none of the topics `without`.
@@ -30,18 +32,23 @@ class OutboxStore(Protocol):
         Of a key only what stands at its front: its first row and those right behind it, in order, and nothing while
         an earlier row of the key is leased, delayed or dead-lettered. Claims that ran out are claimable again.
         """
+        ...
 
     async def extend(self, leases: Sequence[Lease], seconds: float) -> frozenset[int]:
         """Hold on for `seconds` from now; answers the seqs still held."""
+        ...
 
     async def ack(self, leases: Sequence[Lease]) -> frozenset[int]:
         """Mark as delivered; answers the seqs that were still held. The others are somebody else's, untouched."""
+        ...
 
     async def retry(self, retries: Sequence[Retry]) -> frozenset[int]:
         """Give rows back, due after their delay."""
+        ...
 
     async def release(self, leases: Sequence[Lease]) -> frozenset[int]:
         """Give rows back as if they had never been claimed."""
+        ...
 
     async def bury(
         self, lease: Lease, error: ErrorInfo, *, reason: str, consumer: str = "outbox", park: bool = True
@@ -50,18 +57,23 @@ class OutboxStore(Protocol):
 
         With `park`, later rows of its key wait until the dead letter is replayed or discarded.
         """
+        ...
 
     async def discard(self, source: str, id: str, topic: str, *, tx: Any = None) -> bool:
         """Forget a buried row and let those parked behind it go; False if there is none."""
+        ...
 
     async def park(self, limit: int) -> int:
         """Set aside up to `limit` rows that came in behind a buried one, so that claims need not step over them."""
+        ...
 
     async def stats(self) -> OutboxStats:
         """What is in there, counted now."""
+        ...
 
     async def purge(self, older_than: float, limit: int) -> int:
         """Delete up to `limit` rows delivered longer ago than that; answers how many. Never one that waits."""
+        ...
 
 
 class Wakeup(Protocol):
@@ -69,9 +81,11 @@ class Wakeup(Protocol):
 
     def notify(self, topic: str) -> None:
         """Wake who waits, from any thread, without blocking; other processes are told soon after."""
+        ...
 
     async def wait(self, topic: str, timeout: float) -> bool:
         """Wait for a hint, at most `timeout` seconds; answers whether there was one. May return early."""
+        ...
 
 
 @runtime_checkable
@@ -85,19 +99,24 @@ class Engine(Protocol):
     @property
     def outbox(self) -> OutboxStore:
         """Events on their way out."""
+        ...
 
     @property
     def wakeup(self) -> Wakeup:
         """The signal."""
+        ...
 
     def transaction(self) -> AbstractAsyncContextManager[Any]:
         """A transaction of the engine's own, to be given to several stores as `tx`."""
+        ...
 
     async def start(self) -> None:
         """Connect, and bring the schema up to date."""
+        ...
 
     async def close(self) -> None:
         """Let go of connections and threads."""
+        ...
 
     async def __aenter__(self) -> Self: ...
 

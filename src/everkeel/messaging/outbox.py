@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 from everkeel.engines.protocols import Engine
 from everkeel.engines.rows import OutboxRow, OutboxStats
-from everkeel.engines.sql.runners import begun, begun_sync
+from everkeel.engines.sql.runners import begun, begun_sync, need_transaction
 from everkeel.errors import ConfigError, EventError, PublishError
 from everkeel.messaging.commits import when_committed
 from everkeel.messaging.event import Event
@@ -22,6 +22,7 @@ from everkeel.runtime.clock import Clock
 from everkeel.runtime.crash import crash_point
 from everkeel.runtime.events import Listener, Subscription
 from everkeel.runtime.settings import Count, Mode, Seconds, Settings, seconds, setting
+from everkeel.runtime.trouble import warn
 
 if TYPE_CHECKING:
     from everkeel import events
@@ -116,6 +117,8 @@ class Outbox:
         if self.config.mode == "off":
             await self._publish(events, rows)
             return
+        if tx is not None:
+            need_transaction(tx)
         crash_point("outbox.before_write")
         await self.engine.outbox.append(rows, delay=seconds(delay), tx=tx)
         crash_point("outbox.after_write")
@@ -130,6 +133,8 @@ class Outbox:
         if self.config.mode == "off":
             asyncio.run(self._publish(events, rows))
             return
+        if tx is not None:
+            need_transaction(tx)
         crash_point("outbox.before_write")
         self.engine.outbox.append_sync(rows, delay=seconds(delay), tx=tx)
         crash_point("outbox.after_write")
@@ -155,7 +160,7 @@ class Outbox:
         if tx is None:
             self.wake()
         else:
-            when_committed(tx, self.wake)
+            when_committed(tx, self._wake_through)
         if self._subscriptions or hearing.everywhere:
             from everkeel.events import EventWritten
 
@@ -205,7 +210,18 @@ class Outbox:
             yield connection
             crash_point("outbox.before_commit")
         crash_point("outbox.after_commit")
-        self.wake()
+        self._wake_through(connection)
+
+    def _wake_through(self, connection: Any = None) -> None:
+        """Wake relays, over the caller's connection where there is no event loop to do it from."""
+        through = getattr(self.engine.wakeup, "notify_through", None)
+        if through is None or connection is None:
+            self.wake()
+            return
+        try:
+            through(WAKEUP, connection)
+        except Exception as error:  # the events are written; who polls will see them
+            warn("outbox %r could not wake relays of other processes: %s", self.name, error)
 
     def wake(self) -> None:
         """Tell relays that there is something to deliver: those of this process at once, others a moment later."""

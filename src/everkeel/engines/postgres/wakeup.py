@@ -11,7 +11,8 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Any
 
-from everkeel.engines.sql.statement import Statement
+from everkeel.engines.sql.runners import begun_sync, run_on
+from everkeel.engines.sql.statement import Statement, one
 from everkeel.engines.wakeup import LocalWakeup
 from everkeel.runtime.clock import Clock
 from everkeel.runtime.trouble import warn
@@ -56,6 +57,13 @@ class PostgresWakeup:
         if self._loop is not None:
             with suppress(RuntimeError):  # the loop is closed: who polls will see
                 self._loop.call_soon_threadsafe(self._gather, topic)
+
+    def notify_through(self, topic: str, connection: Any) -> None:
+        """The same in a process without an event loop, which has only the caller's connection, in no transaction."""
+        self.notify(topic)
+        if self._loop is None:
+            with begun_sync(connection):
+                run_on(connection, one(notification(topic)))
 
     def _heard(self, topic: str) -> None:
         self._local.notify(topic)
@@ -117,7 +125,7 @@ class Listener:
     async def _with_asyncpg(self, heard: Callable[[str], object]) -> None:
         import asyncpg  # type: ignore[import-untyped]  # it ships no types
 
-        connecting = asyncio.ensure_future(asyncpg.connect(self._dsn, timeout=ANSWER, statement_cache_size=0))
+        connecting = asyncio.ensure_future(asyncpg.connect(self._dsn, timeout=int(ANSWER), statement_cache_size=0))
         try:
             connection: Any = await asyncio.shield(connecting)
         except asyncio.CancelledError:

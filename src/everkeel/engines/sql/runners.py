@@ -209,6 +209,24 @@ async def arun_on(tx: object, operation: Operation[T]) -> T:
     return await arun(operation, runner)
 
 
+def need_transaction(tx: Any) -> None:
+    """A `ConfigError` for a connection that would commit each statement by itself: then nothing would be one."""
+    library, name = kind_of(tx) or ("", "")
+    if library == "asyncpg":
+        alone = not tx.is_in_transaction()
+    elif library == "psycopg":
+        alone = tx.autocommit and tx.info.transaction_status.name == "IDLE"
+    elif library == "sqlite3":
+        autocommit = tx.isolation_level is None or getattr(tx, "autocommit", None) is True
+        alone = autocommit and not tx.in_transaction
+    else:
+        alone = False
+    if alone:
+        raise ConfigError(
+            "tx", None, "must be in a transaction, or the event would be written alone", f"{library}.{name}"
+        )
+
+
 @asynccontextmanager
 async def begun(connection: Any) -> AsyncIterator[None]:
     """A transaction on the caller's connection: committed when the block ends well, rolled back when it does not."""
