@@ -48,7 +48,7 @@ def shop() -> ConcurrencyLimitMiddleware:
         await send({"type": "http.response.body", "body": b""})
 
     limit = concurrency_limit("shop", initial=4, ceiling=6, floor=2)
-    return ConcurrencyLimitMiddleware(order, limit, retry_after=0.1, retry_penalty=4.0)
+    return ConcurrencyLimitMiddleware(order, limit, retry_after=0.3, retry_penalty=4.0)
 
 
 @asynccontextmanager

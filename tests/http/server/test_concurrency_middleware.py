@@ -342,10 +342,26 @@ def test_strain_is_a_share_and_more_of_anything_never_lowers_it(
 def test_the_more_is_shed_the_longer_callers_are_asked_to_wait() -> None:
     chance: Callable[[], float] = lambda: 0.5  # noqa: E731
     strain, waits = Strain(), []
-    for _ in range(4):
-        waits.append(strain.retry_after(strain.score(10, 10, 0.0), 1.0, 15.0, chance))
-        for _ in range(10):
-            strain.shed(0.0)
+    for second in range(20):
+        waits.append(strain.retry_after(strain.score(10, 10, float(second)), 1.0, 15.0, chance))
+        for hundredth in range(100):
+            strain.shed(second + hundredth / 100)
     assert waits[0] == 1.0
     assert waits == sorted(waits)
-    assert waits[-1] > 10
+    assert 14 < waits[-1] < 16
+
+
+def test_the_calm_after_a_storm_is_soon_seen_however_great_the_storm_was() -> None:
+    strain = Strain()
+    for number in range(10_000):
+        strain.shed(number / 1000)
+    assert strain.score(0, 10, 10.0) > 0.49
+    for number in range(100):  # ten in a second
+        strain.passed(10 + number / 10)
+    assert strain.score(0, 10, 20.0) < 0.1
+
+
+def test_one_rejection_after_a_long_silence_does_not_decide_by_itself() -> None:
+    strain = Strain()
+    strain.shed(1000.0)
+    assert strain.score(0, 10, 1000.0) < 0.05

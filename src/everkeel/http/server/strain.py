@@ -13,27 +13,30 @@ from everkeel.http.headers import read_backpressure, write_backpressure
 from everkeel.http.server.asgi import Headers
 from everkeel.ratelimit.pressure import backpressure_delay
 
-_MEMORY = 5.0  # seconds: long enough to see a rate, short enough that the end of a spike is soon seen
-_FEW = 5.0  # requests: one rejection among hardly any says little
+_MEMORY = 1.5  # seconds: long enough to see a rate, short enough to see the beginning and the end of a spike soon
+_MOST, _LEAST = 0.1, 0.005  # seconds that one request can stand for
 
 
 class Strain:
-    """Which share of requests was shed lately; older ones count less."""
+    """Which share of requests was turned away lately.
 
-    __slots__ = ("_at", "_passed", "_shed")
+    By time, not by number: a request stands for the time since the one before. Counted by number, the thousands that a
+    spike turned away would outweigh the few that pass in the calm after it for minutes. Time without requests counts as
+    if they had passed; one request after a long silence does not decide by itself.
+    """
+
+    __slots__ = ("_at", "_share")
 
     def __init__(self) -> None:
-        self._at = self._passed = self._shed = 0.0
+        self._at = self._share = 0.0
 
     def passed(self, now: float) -> None:
         """One was let in."""
-        self._fade(now)
-        self._passed += 1.0
+        self._count(0.0, now)
 
     def shed(self, now: float) -> None:
         """One was turned away."""
-        self._fade(now)
-        self._shed += 1.0
+        self._count(1.0, now)
 
     def score(self, running: int, limit: int, now: float) -> float:
         """From 0 (at rest) over one half (full) to 1 (nearly all are turned away).
@@ -42,20 +45,20 @@ class Strain:
         >>> strain.score(5, 10, now=0.0), strain.score(10, 10, now=0.0)
         (0.0, 0.5)
         """
-        self._fade(now)
         full = min(1.0, max(0.0, 2.0 * running / max(1, limit) - 1.0))  # half full is no strain
-        return 0.5 * full + 0.5 * self._shed / (self._shed + self._passed + _FEW)
+        return 0.5 * full + 0.5 * self._share * exp(min(0.0, self._at - now) / _MEMORY)
 
     def retry_after(self, score: float, least: float, most_more: float, chance: Callable[[], float]) -> float:
         """What to ask those for who are shed: the more, the more are; spread out, so that not all come at once."""
         return backpressure_delay(max(0.0, 2.0 * score - 1.0), least, most_more, chance)
 
-    def _fade(self, now: float) -> None:
-        if now > self._at:
-            share = exp((self._at - now) / _MEMORY)
-            self._passed *= share
-            self._shed *= share
-            self._at = now
+    def _count(self, outcome: float, now: float) -> None:
+        gap = max(_LEAST, now - self._at)
+        if gap > _MOST:
+            self._share *= exp((_MOST - gap) / _MEMORY)
+            gap = _MOST
+        self._share += (outcome - self._share) * (1.0 - exp(-gap / _MEMORY))
+        self._at = max(self._at, now)
 
 
 def with_backpressure(headers: Iterable[tuple[bytes, bytes]], score: float) -> Headers:
