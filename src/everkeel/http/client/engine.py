@@ -282,11 +282,18 @@ class Engine:
                 report("http client: a response could not be closed", broken)
 
     async def _arelease(self, responses: list[Any]) -> None:
+        interrupted: BaseException | None = None
         for response in responses:
             try:
                 await self.dialect.aclose(response)
             except Exception as broken:
                 report("http client: a response could not be closed", broken)
+            except GeneratorExit:
+                raise  # nothing may be awaited any more
+            except BaseException as error:
+                interrupted = error  # cancelled: not before the others are closed too
+        if interrupted is not None:
+            raise interrupted
 
     def _keep(self, failure: HTTPStatusError) -> None:
         """The error leaves with its response: read what is small of it, and give back the connection."""
