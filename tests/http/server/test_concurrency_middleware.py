@@ -293,6 +293,24 @@ def test_a_websocket_has_its_place_during_the_handshake_only(serve: Any, until: 
     asyncio.run(main())
 
 
+def test_a_websocket_that_finds_the_line_full_is_denied(serve: Any, until: Any) -> None:
+    async def main() -> None:
+        slow = Slow()
+        limit = concurrency_limit(initial=1, ceiling=1, queue=1)
+        async with serve(ConcurrencyLimitMiddleware(slow, limit), lifespan="off") as service:
+            first = asyncio.create_task(service.get())
+            await until(lambda: slow.inside == 1)
+            second = asyncio.create_task(service.get())
+            await until(lambda: limit.snapshot()["waiting"] == 1)
+            with pytest.raises(websockets.InvalidStatus) as denied:
+                await websockets.connect(f"ws://127.0.0.1:{service.port}/")
+            assert denied.value.response.status_code == 503
+            slow.gate.set()
+            assert [(await first).status_code, (await second).status_code] == [200, 200]
+
+    asyncio.run(main())
+
+
 def test_a_bulkhead_does_as_well_and_health_checks_need_no_place(serve: Any, until: Any) -> None:
     async def main() -> None:
         slow = Slow()

@@ -101,7 +101,7 @@ class ConcurrencyLimitMiddleware:
             if self.limit.config.queue:
                 await request.wait_in_line()
             elif scope["type"] == "websocket":
-                await request.shake_hands(receive)
+                await request.shake_hands()
             else:
                 await self.limit.acall(request.run, scope)
         except (_NoEvidence, _OverloadedError, HungUp):
@@ -109,7 +109,7 @@ class ConcurrencyLimitMiddleware:
         except RejectedError as error:
             if request.entered:
                 raise  # the application's own, or one of a policy inside of it
-            await self._shed(scope, receive, send, error)
+            await self._shed(scope, request.receive, send, error)
 
     async def _shed(self, scope: Scope, receive: Receive, send: Send, error: RejectedError) -> None:
         self._strain.shed(self.limit.clock.monotonic())
@@ -146,10 +146,10 @@ class ConcurrencyLimitMiddleware:
 class _Request:
     """One request on its way through."""
 
-    __slots__ = ("_middleware", "_receive", "_scope", "_send", "_sized", "entered", "status", "streams")
+    __slots__ = ("_middleware", "_scope", "_send", "_sized", "entered", "receive", "status", "streams")
 
     def __init__(self, middleware: ConcurrencyLimitMiddleware, scope: Scope, receive: Receive, send: Send) -> None:
-        self._middleware, self._scope, self._receive, self._send = middleware, scope, receive, send
+        self._middleware, self._scope, self.receive, self._send = middleware, scope, receive, send
         self.entered = self.streams = self._sized = False
         self.status = 0
 
@@ -157,7 +157,7 @@ class _Request:
         """The application, in its place."""
         self.entered = True
         self._middleware.let_in()
-        await self._middleware.app(scope, self._receive, self.send)
+        await self._middleware.app(scope, self.receive, self.send)
         if self._middleware.is_overload(self.status):
             raise _OverloadedError(self._middleware.limit.name, None)
         if self.streams:
@@ -165,19 +165,19 @@ class _Request:
 
     async def wait_in_line(self) -> None:
         """The same where there is a queue: who hangs up leaves it."""
-        async with Listening(self._receive) as listening:
-            self._receive = listening.receive
+        async with Listening(self.receive) as listening:
+            self.receive = listening.receive  # also for whoever refuses the request: something may have been read
 
             async def run(scope: Scope) -> None:
                 await listening.stop()
                 await self.run(scope)
 
             if self._scope["type"] == "websocket":
-                await self.shake_hands(listening.receive, before=listening.stop)
+                await self.shake_hands(before=listening.stop)
             else:
                 await self._middleware.limit.acall(run, self._scope)
 
-    async def shake_hands(self, receive: Receive, before: Callable[[], Awaitable[None]] | None = None) -> None:
+    async def shake_hands(self, before: Callable[[], Awaitable[None]] | None = None) -> None:
         """A WebSocket: its place is given back when its handshake is over, one way or the other."""
         middleware, send = self._middleware, self._send
         place = middleware.limit.entry()
@@ -200,7 +200,7 @@ class _Request:
         try:
             if before is not None:
                 await before()
-            await middleware.app(self._scope, receive, answering)
+            await middleware.app(self._scope, self.receive, answering)
         finally:
             leave()
 
