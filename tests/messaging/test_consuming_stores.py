@@ -146,3 +146,46 @@ class TestPostgresDeadLettersWithAsyncpg(InPostgres, DeadLettersContract):
 
 class TestPostgresDeadLettersWithPsycopg(InPostgres, DeadLettersContract):
     store, driver = "dead_letters", "psycopg"
+
+
+@pytest.mark.require_server("postgres")
+def test_in_postgresql_code_without_an_event_loop_shares_the_records(database):
+    from everkeel.idempotency import Idempotency
+
+    async def schema():
+        async with PostgresEngine(database) as engine:
+            await engine.run(emptied())
+
+    asyncio.run(schema())
+    engine = PostgresEngine(database)
+    guard = Idempotency("s", engine.inbox)
+    with guard.once("k") as claim:
+        assert claim.fresh
+        claim.keep(b"done")
+    with guard.once("k") as claim:
+        assert (claim.fresh, claim.result) == (False, b"done")
+    token = engine.inbox.sync.begin("s", "other").token
+    assert engine.inbox.sync.extend(token, 5)
+    assert engine.inbox.sync.fail(token)
+    assert engine.inbox.sync.stats("s").completed == 1
+    assert engine.inbox.sync.get("s", "other").attempts == 1
+    assert engine.inbox.sync.forget("s", "other")
+    assert engine.inbox.sync.purge() == 0
+    engine.inbox.sync._engine.close()
+
+
+def test_in_sqlite_code_without_an_event_loop_shares_the_records(tmp_path):
+    from everkeel.idempotency import Idempotency
+
+    async def life():
+        async with SQLiteEngine(tmp_path / "events.db") as engine:
+            await asyncio.to_thread(once, engine)
+
+    def once(engine):
+        guard = Idempotency("s", engine.inbox)
+        for fresh in (True, False):
+            with guard.once("k") as claim:
+                assert claim.fresh is fresh
+        assert engine.inbox.sync.stats().completed == 1
+
+    asyncio.run(life())

@@ -9,14 +9,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from contextvars import copy_context
 from functools import partial
 from hashlib import sha256
 from inspect import isawaitable
 from typing import TYPE_CHECKING, Any
 
-from everkeel.errors import ClaimLostError, EventError, IdempotencyMismatchError, NotRetryable
+from everkeel.errors import ClaimLostError, EventError, IdempotencyMismatchError, NotRetryable, RejectedError
 from everkeel.idempotency.records import Duplicate, Fresh, InProgress, Mismatch, Token
 from everkeel.messaging.consumer import reporting
 from everkeel.messaging.consumer.core import Redeliver, after_failure, spent
@@ -41,6 +41,15 @@ class Again(Exception):  # noqa: N818 - never leaves the package
     def __init__(self, delay: float) -> None:
         super().__init__(delay)
         self.delay = delay
+
+
+class StoreAwayError(RejectedError):
+    """No transaction was to be had: whatever is wrong, it is not the event."""
+
+    policy_type = "consumer"
+
+    def __str__(self) -> str:
+        return f"consumer {self.policy!r}: no transaction to be had: {self.__cause__}"
 
 
 class Held:
@@ -188,7 +197,11 @@ class Handling:
         engine = consumer.engine
         assert engine is not None  # checked when the handler was registered
         try:
-            async with engine.transaction() as tx:
+            async with AsyncExitStack() as stack:
+                try:
+                    tx = await stack.enter_async_context(engine.transaction())
+                except Exception as error:  # nothing was tried: no reason to count it
+                    raise StoreAwayError(consumer.name, None) from error
                 within = Context(context.consumer, context.topic, context.attempt, token, tx)
                 await self._call(event, handler, within)
                 await consumer.inbox.complete_in(tx, token)
