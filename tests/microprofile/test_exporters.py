@@ -125,3 +125,16 @@ def test_without_views_the_sdk_writes_names_in_lower_case(numbers: MetricRegistr
     _use(numbers)
     assert _collected(reader).keys() == {name.lower() for name in METRICS}
     export.close()
+
+
+def test_every_collection_sees_what_was_counted_since(numbers: MetricRegistry) -> None:
+    reader = InMemoryMetricReader()
+    export = export_metrics(MeterProvider([reader]), shown=numbers)
+    metrics = numbers.register("shop.Orders.pay", retry=True)
+    assert metrics is not None
+    assert metrics.retry is not None
+    for expected in (1, 2, 3):
+        metrics.retry.retried()
+        (point,) = _collected(reader)["ft.retry.retries.total"].data.data_points
+        assert point.value == expected
+    export.close()

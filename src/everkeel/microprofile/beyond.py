@@ -3,11 +3,11 @@
 They mean what Java services know by the same names. Configuration keys, levels and validation are the standard's.
 """
 
-# ruff: noqa: N802 - functions named like the standard's annotations
+# ruff: noqa: N802, N803 - functions and parameters named like the standard's
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Literal, TypeVar, overload
+from typing import Any, Literal, TypedDict, TypeVar, Unpack, overload
 
 from everkeel.microprofile import extras as said
 from everkeel.microprofile.decorators import Decorator, Length, Unit, _annotation, _with_value
@@ -15,19 +15,38 @@ from everkeel.microprofile.decorators import Decorator, Length, Unit, _annotatio
 F = TypeVar("F", bound=Callable[..., Any])
 
 
+class RateLimitParameters(TypedDict, total=False):
+    """What `RateLimit` takes beside its value."""
+
+    window: Length
+    window_unit: Unit
+    windowUnit: Unit
+    min_spacing: Length
+    minSpacing: Length
+    min_spacing_unit: Unit
+    minSpacingUnit: Unit
+    type: Literal["FIXED", "ROLLING", "SMOOTH"]
+
+
+class FibonacciBackoffParameters(TypedDict, total=False):
+    """What `FibonacciBackoff` takes."""
+
+    max_delay: Length
+    maxDelay: Length
+    max_delay_unit: Unit
+    maxDelayUnit: Unit
+
+
+class ExponentialBackoffParameters(FibonacciBackoffParameters, total=False):
+    """What `ExponentialBackoff` takes."""
+
+    factor: int
+
+
 @overload
 def RateLimit(target: F, /) -> F: ...
 @overload
-def RateLimit(
-    value: int = ...,
-    /,
-    *,
-    window: Length = ...,
-    window_unit: Unit = ...,
-    min_spacing: Length = ...,
-    min_spacing_unit: Unit = ...,
-    type: Literal["FIXED", "ROLLING", "SMOOTH"] = ...,
-) -> Decorator: ...
+def RateLimit(value: int = ..., /, **parameters: Unpack[RateLimitParameters]) -> Decorator: ...
 def RateLimit(value: Any = None, /, **parameters: Any) -> Any:
     """Let the method be called `value` (100) times in each `window` (1) in `window_unit` (SECONDS).
 
@@ -53,7 +72,7 @@ def RateLimit(value: Any = None, /, **parameters: Any) -> Any:
 @overload
 def ExponentialBackoff(target: F, /) -> F: ...
 @overload
-def ExponentialBackoff(*, factor: int = ..., max_delay: Length = ..., max_delay_unit: Unit = ...) -> Decorator: ...
+def ExponentialBackoff(**parameters: Unpack[ExponentialBackoffParameters]) -> Decorator: ...
 def ExponentialBackoff(target: Any = None, /, **parameters: Any) -> Any:
     """Let the delay of a `Retry` grow by `factor` (2) each time, up to `max_delay` (60000; 0: no end) MILLIS.
 
@@ -68,7 +87,7 @@ def ExponentialBackoff(target: Any = None, /, **parameters: Any) -> Any:
 @overload
 def FibonacciBackoff(target: F, /) -> F: ...
 @overload
-def FibonacciBackoff(*, max_delay: Length = ..., max_delay_unit: Unit = ...) -> Decorator: ...
+def FibonacciBackoff(**parameters: Unpack[FibonacciBackoffParameters]) -> Decorator: ...
 def FibonacciBackoff(target: Any = None, /, **parameters: Any) -> Any:
     """Let the delay of a `Retry` grow to twice, three times, five times itself, up to `max_delay` (60000) MILLIS.
 
@@ -117,7 +136,9 @@ def RetryWhen(
     return decorator
 
 
-def BeforeRetry(value: type | None = None, /, *, method_name: str | None = None) -> Decorator:
+def BeforeRetry(
+    value: type | None = None, /, *, method_name: str | None = None, methodName: str | None = None
+) -> Decorator:
     """Run something before each retry: a handler class, as for `Fallback`, or a method without parameters.
 
     What it raises is logged, and the retry is made all the same.
@@ -129,7 +150,9 @@ def BeforeRetry(value: type | None = None, /, *, method_name: str | None = None)
     ...     def fetch(self) -> None: ...
     ...     def reconnect(self) -> None: ...
     """
-    decorator: Decorator = _annotation(said.BeforeRetry, None, {"value": value, "method_name": method_name})
+    given = {"value": value, "method_name": method_name, "methodName": methodName}
+    spelt = {name: one for name, one in given.items() if one is not None}
+    decorator: Decorator = _annotation(said.BeforeRetry, None, spelt)
     return decorator
 
 

@@ -16,10 +16,12 @@ import weakref
 from collections.abc import Callable, Iterable
 from functools import partial
 from importlib.metadata import version
+from math import inf
 from typing import TYPE_CHECKING
 
 from everkeel.microprofile.instruments import BOUNDS
 from everkeel.microprofile.metrics import METRICS, Metric, MetricRegistry, registry
+from everkeel.runtime.clock import DEFAULT
 from everkeel.telemetry.extras import missing
 
 try:
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
     from opentelemetry.sdk.metrics.view import View
 
 METER = "everkeel.microprofile"
+_OLDEST = 1.0  # seconds
 
 
 class Export:
@@ -43,6 +46,7 @@ class Export:
     def close(self) -> None:
         """Export no more. The API cannot remove instruments: they fall silent."""
         self._instruments.shown = None
+        self._instruments.forget()
         self._stop()
 
 
@@ -76,6 +80,10 @@ def views() -> list[View]:
 class _Instruments:
     def __init__(self, meter: Meter) -> None:
         self.shown: MetricRegistry | None = None
+        self._lock = threading.Lock()
+        self._observed: dict[str, list[Observation]] = {}
+        self._served: set[str] = set()
+        self._read_at = -inf
         self._histograms: dict[str, Histogram] = {}
         for metric in METRICS.values():
             if metric.kind == "histogram":
@@ -88,8 +96,24 @@ class _Instruments:
                 make(metric.name, [partial(self._observe, metric)], unit=unit, description=metric.description)
 
     def _observe(self, metric: Metric, options: CallbackOptions) -> Iterable[Observation]:
-        numbers = self.shown.numbers() if self.shown is not None else ()
-        return [Observation(number.value, number.tags) for number in numbers if number.metric is metric]
+        if self.shown is None:
+            return ()
+        with self._lock:
+            # The SDK asks for one instrument after the other. All numbers are read for the first of them; when one is
+            # asked for again, that is the next collection. (Readers that ask for less than all: hence the age.)
+            now = DEFAULT.monotonic()
+            if metric.name in self._served or now - self._read_at > _OLDEST:
+                self._observed, self._served, self._read_at = {}, set(), now
+                for number in self.shown.numbers():
+                    found = self._observed.setdefault(number.metric.name, [])
+                    found.append(Observation(number.value, number.tags))
+            self._served.add(metric.name)
+            return self._observed.get(metric.name, ())
+
+    def forget(self) -> None:
+        """What was read belongs to an export that is over."""
+        with self._lock:
+            self._read_at = -inf
 
     def record(self, name: str, seconds: float, tags: dict[str, str]) -> None:
         """One value of a histogram."""
