@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from bisect import bisect_left
 from threading import Thread
 
@@ -117,3 +119,19 @@ def test_the_times_of_all_states_add_up_to_the_time_there_was(steps: list[tuple[
         times.enter(state, lasting=lasting if state == "open" else None)
         now += passed
     assert sum(times.read().values()) == now
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*:DeprecationWarning")
+def test_in_a_forked_child_no_lock_is_held_and_nobody_is_inside() -> None:
+    histogram, times, level = Histogram(), StateTimes(), Level()
+    level.up()
+    with histogram._lock, times._lock:
+        child = os.fork()
+        if child == 0:  # pragma: no cover - in the child
+            signal.alarm(10)  # a deadlock kills it
+            histogram.record(1.0)
+            well = histogram.read().count == 1 and "closed" in times.read() and level.read() == 0
+            os._exit(0 if well else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert level.read() == 1

@@ -75,3 +75,18 @@ def test_after_clearing_a_method_is_registered_anew(numbers: MetricRegistry) -> 
 @pytest.mark.parametrize("name", METRICS)
 def test_every_metric_is_described(name: str) -> None:
     assert METRICS[name].description.endswith(".")
+
+
+def test_an_exporter_that_fails_harms_no_call(numbers: MetricRegistry, caplog: pytest.LogCaptureFixture) -> None:
+    def broken(*value: object) -> None:
+        raise OSError("no collector")
+
+    heard: list[float] = []
+    metrics = numbers.register("shop.pay", timeout=True)
+    assert metrics is not None
+    assert metrics.timeout is not None
+    numbers.record_to(broken)
+    numbers.record_to(lambda name, seconds, tags: heard.append(seconds))
+    metrics.timeout.ended(0.5, timed_out=False)
+    assert heard == [0.5]
+    assert "exporting ft.timeout.executionDuration of shop.pay failed" in caplog.text

@@ -20,9 +20,11 @@ from everkeel.microprofile.exceptions import (
     RateLimitException,
 )
 from everkeel.microprofile.extras import BACKOFFS, Backoff, BeforeRetry, RateLimit, RetryWhen
+from everkeel.microprofile.instruments import tell_after_fork
 from everkeel.microprofile.metrics import RateLimitMetrics
 from everkeel.microprofile.taps import Tap
 from everkeel.runtime.clock import DEFAULT
+from everkeel.runtime.state import CallKind
 from everkeel.runtime.trouble import report
 
 if TYPE_CHECKING:
@@ -110,10 +112,15 @@ def _made(predicate: Any) -> Callable[[Any], bool] | None:
 class Limiter:
     """What calls share that a `RateLimit` counts."""
 
-    __slots__ = ("_lock", "_rate", "permits")
+    __slots__ = ("__weakref__", "_lock", "_rate", "permits")
 
     def __init__(self, record: RateLimit) -> None:
         self._rate, self.permits = record.rate(), record.value
+        self._lock = threading.Lock()
+        tell_after_fork(self)
+
+    def after_fork(self) -> None:
+        """A lock that nobody holds."""
         self._lock = threading.Lock()
 
     def wait(self) -> float:
@@ -146,6 +153,10 @@ class BeforeEachRetry(Tap):
     def __init__(self, plan: Plan, record: BeforeRetry) -> None:
         self._kind, self._where = plan.kind, plan.tag
         self._act = _action(plan, record)
+
+    def fragment(self, kind: CallKind) -> str | None:
+        """It wants to see the arguments of the call: what is inside of it is a function that it calls."""
+        return None
 
     def call(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
         if the_call().attempts:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from math import ceil, sqrt
+from typing import Any
+from weakref import WeakSet
 
 from everkeel.runtime.clock import DEFAULT
 from everkeel.runtime.tally import read, tally
@@ -16,6 +19,24 @@ BOUNDS = (0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 
 """Where the buckets of histograms end, in seconds, each bound included in its bucket."""
 
 RECENT = 1024
+
+
+_after_fork: WeakSet[Any] = WeakSet()
+"""What must be told in a forked child, where a lock may be held by a thread that does not exist there."""
+
+
+def tell_after_fork(one: Any) -> None:
+    """Call `one.after_fork()` in every child that is forked from here on."""
+    _after_fork.add(one)
+
+
+def _forked() -> None:
+    for one in list(_after_fork):
+        one.after_fork()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forked)
 
 
 class Count:
@@ -38,9 +59,14 @@ class Count:
 class Level:
     """A number that goes up and down: how many are inside now."""
 
-    __slots__ = ("_in", "_out")
+    __slots__ = ("__weakref__", "_in", "_out")
 
     def __init__(self) -> None:
+        self._in, self._out = tally(), tally()
+        tell_after_fork(self)
+
+    def after_fork(self) -> None:
+        """Nothing that is inside in the parent is inside here."""
         self._in, self._out = tally(), tally()
 
     def up(self) -> None:
@@ -87,7 +113,7 @@ class Spread:
 class Histogram:
     """Durations in seconds, by bucket; the last 1,024 are kept for quantiles."""
 
-    __slots__ = ("_also", "_buckets", "_lock", "_recent", "_sum")
+    __slots__ = ("__weakref__", "_also", "_buckets", "_lock", "_recent", "_sum")
 
     def __init__(self, also: Callable[[float], None] | None = None) -> None:
         self._lock = threading.Lock()
@@ -95,6 +121,11 @@ class Histogram:
         self._sum = 0.0
         self._recent: deque[float] = deque(maxlen=RECENT)
         self._also = also
+        tell_after_fork(self)
+
+    def after_fork(self) -> None:
+        """A lock that nobody holds."""
+        self._lock = threading.Lock()
 
     def record(self, seconds: float) -> None:
         """One more duration."""
@@ -120,7 +151,7 @@ class StateTimes:
     `until` says when that is.
     """
 
-    __slots__ = ("_lock", "_now", "_since", "_spent", "_state", "_until")
+    __slots__ = ("__weakref__", "_lock", "_now", "_since", "_spent", "_state", "_until")
 
     def __init__(self, now: Callable[[], int] | None = None) -> None:
         self._now = now if now is not None else lambda: DEFAULT.monotonic_ns()
@@ -128,6 +159,11 @@ class StateTimes:
         self._spent = {"open": 0, "closed": 0, "halfOpen": 0}
         self._state, self._since = "closed", self._now()
         self._until: int | None = None
+        tell_after_fork(self)
+
+    def after_fork(self) -> None:
+        """A lock that nobody holds."""
+        self._lock = threading.Lock()
 
     def enter(self, state: str, *, lasting: float | None = None) -> None:
         """The breaker is in this state from now on; when open, for so many seconds."""

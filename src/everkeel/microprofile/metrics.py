@@ -13,7 +13,8 @@ from itertools import product
 from typing import Literal, NamedTuple, TypeAlias
 
 from everkeel.microprofile import config
-from everkeel.microprofile.instruments import Count, Histogram, Level, StateTimes
+from everkeel.microprofile.instruments import Count, Histogram, Level, StateTimes, tell_after_fork
+from everkeel.runtime.trouble import report
 
 Kind: TypeAlias = Literal["counter", "gauge", "histogram"]
 RetryResult: TypeAlias = Literal["valueReturned", "exceptionNotRetryable", "maxRetriesReached", "maxDurationReached"]
@@ -301,6 +302,11 @@ class MetricRegistry:
         self._methods: dict[str, MethodMetrics] = {}
         self._lock = threading.Lock()
         self._recorders: tuple[Recorder, ...] = ()
+        tell_after_fork(self)
+
+    def after_fork(self) -> None:
+        """A lock that nobody holds."""
+        self._lock = threading.Lock()
 
     def register(
         self,
@@ -331,7 +337,10 @@ class MetricRegistry:
 
             def recorded(name: str, seconds: float) -> None:
                 for recorder in self._recorders:
-                    recorder(name, seconds, tags)
+                    try:
+                        recorder(name, seconds, tags)
+                    except Exception as error:  # an exporter's trouble is not the call's
+                        report(f"exporting {name} of {method} failed", error)
 
             tags = {"method": method}
             if retry and metrics.retry is None:
