@@ -210,6 +210,10 @@ class DeadLetterStore(Protocol):
         """How many there are."""
         ...
 
+    async def tally(self) -> Mapping[tuple[str, str, str], int]:
+        """How many there are of each consumer, reason and status: what a gauge shows is asked of the store."""
+        ...
+
     async def transition(
         self, id: str, before: Status, after: Status, change: Change, *, version: int | None = None, tx: Any = None
     ) -> DeadLetterRow | None:

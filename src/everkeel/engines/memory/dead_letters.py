@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import count, takewhile
 from typing import TYPE_CHECKING, Any
@@ -133,6 +134,10 @@ class MemoryDeadLetters:
         with self._engine.lock:
             now = self._engine.clock.time()
             return sum(wanted.matches(row, now) for row in self._rows.values())
+
+    async def tally(self) -> Mapping[tuple[str, str, str], int]:
+        with self._engine.lock:
+            return Counter((row.consumer, row.reason, row.status) for row in self._rows.values())
 
     async def blocking(
         self, consumer: str, topic: str, key: str, source: str, event_id: str, *, tx: Any = None

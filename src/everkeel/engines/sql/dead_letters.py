@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import takewhile
 from typing import Any, TypeVar
 
@@ -266,6 +266,12 @@ DELETE FROM everkeel_dead_letter_audit WHERE letter IN (
         rows = yield Statement(f"SELECT count(*) FROM everkeel_dead_letters AS d{_all(where)}", values)
         return int(rows[0][0])
 
+    def tally(self) -> Operation[dict[tuple[str, str, str], int]]:
+        rows = yield Statement(
+            "SELECT consumer, reason, status, count(*) FROM everkeel_dead_letters GROUP BY consumer, reason, status"
+        )
+        return {(consumer, reason, status): int(count) for consumer, reason, status, count in rows}
+
     def _where(self, wanted: LetterFilter) -> tuple[list[str], dict[str, Any]]:
         named = {
             "consumer": wanted.consumer, "event_type": wanted.type, "topic": wanted.topic, "key": wanted.key,
@@ -379,6 +385,9 @@ class SQLDeadLetters:
 
     async def count(self, wanted: LetterFilter) -> int:
         return await self._engine.run(self._operations.count(wanted), write=False)
+
+    async def tally(self) -> Mapping[tuple[str, str, str], int]:
+        return await self._engine.run(self._operations.tally(), write=False)
 
     async def transition(
         self, id: str, before: Status, after: Status, change: Change, *, version: int | None = None, tx: Any = None

@@ -82,6 +82,8 @@ class SQLiteEngine:
         # own, because one that is open must not stop the thread that the others wait for.
         self._thread: ThreadPoolExecutor | None = None
         self._transactions: ThreadPoolExecutor | None = None
+        # Those who wait for the database must not take the threads in which whoever has it would come to its end.
+        self._beginning: ThreadPoolExecutor | None = None
         self._starting = threading.Lock()
 
     # ------------------------------------------------------------------ stores
@@ -146,8 +148,9 @@ class SQLiteEngine:
         """Several writes as one."""
         self._started()
         assert self._transactions is not None
+        assert self._beginning is not None
         loop = asyncio.get_running_loop()
-        connection = await loop.run_in_executor(self._transactions, self._begin)
+        connection = await loop.run_in_executor(self._beginning, self._begin)
         tx = SQLiteTransaction(connection, self._transactions)
         try:
             yield tx
@@ -182,6 +185,7 @@ class SQLiteEngine:
             if self._thread is None:
                 self._thread = ThreadPoolExecutor(1, "everkeel-sqlite")
                 self._transactions = ThreadPoolExecutor(4, "everkeel-sqlite-tx")
+                self._beginning = ThreadPoolExecutor(1, "everkeel-sqlite-begin")
                 try:
                     self._thread.submit(self._migrate).result()
                 except BaseException:
@@ -220,8 +224,8 @@ class SQLiteEngine:
     async def close(self) -> None:
         """Close the file and end the threads."""
         with self._starting:
-            threads, self._thread = (self._thread, self._transactions), None
-        if threads[0] is None or threads[1] is None:
+            threads, self._thread = (self._thread, self._transactions, self._beginning), None
+        if threads[0] is None:
             return
         connection, self._connection = self._connection, None
         if connection is not None:

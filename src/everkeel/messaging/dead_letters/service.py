@@ -8,7 +8,7 @@ in between.
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -89,6 +89,10 @@ class DeadLetters(Keeping):
         """How many letters there are."""
         return await self.store.count(wanted or LetterFilter())
 
+    async def tally(self) -> Mapping[tuple[str, str, str], int]:
+        """How many letters there are of each consumer, reason and status, asked of the store."""
+        return await self.store.tally()
+
     async def get(self, id: str) -> DeadLetter:
         """One letter; a `DeadLetterNotFoundError` where there is none."""
         row = await self.store.get(id)
@@ -136,6 +140,7 @@ class DeadLetters(Keeping):
         change = Change(actor=_named("actor", actor), kind=kind, reason=reason)
         edited = None if data is None else to_json(data).decode()
         expected = row if version is None else replace(row, version=version)
+        sent = 0
         for pause in (*_PAUSES, None):
             try:
                 async with self.engine.transaction() as tx:

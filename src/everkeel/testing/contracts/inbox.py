@@ -69,12 +69,13 @@ async def rolled_back(
     transaction: Callable[[], AbstractAsyncContextManager[Any]], act: Callable[[Any], Awaitable[Any]]
 ) -> Any:
     """Do something in a transaction that is then rolled back; answers what the act answered."""
+    answers = []
     try:
         async with transaction() as tx:
-            answer = await act(tx)
+            answers.append(await act(tx))
             raise Undone
     except Undone:
-        return answer
+        return answers[0]
 
 
 async def fresh(store: IdempotencyStore, key: str = "k", scope: str = "s", **options: Any) -> Token:
