@@ -31,6 +31,7 @@ from everkeel.runtime.outcome import Outcome
 from everkeel.runtime.policy import AnyPolicy
 from everkeel.runtime.registry import registry
 from everkeel.runtime.state import State
+from everkeel.runtime.weave import Weaving
 
 _FOREVER = 1e9  # seconds; the standard knows no lease on a trial
 _NO_LIMIT = sys.maxsize
@@ -42,6 +43,10 @@ class Part(Protocol):
 
     def layers(self) -> tuple[State, ...]:
         """What a call passes through now, outermost first."""
+        ...
+
+    def woven_into(self, weaving: Weaving) -> None:
+        """Remember a function to refresh when the layers change."""
         ...
 
 

@@ -19,13 +19,13 @@ from everkeel.microprofile.results import AsyncResult
 from everkeel.policies.circuit_breaker.policy import CircuitBreaker
 from everkeel.runtime.clock import DEFAULT
 from everkeel.runtime.policy import AnyPolicy, Policy
-from everkeel.runtime.state import fold
+from everkeel.runtime.weave import woven
 
 
 class Guarded:
     """What a call of a guarded method goes through. One per bean class and method."""
 
-    __slots__ = ("_body", "_fn", "_parts", "_waits", "metrics", "plan")
+    __slots__ = ("_fn", "_parts", "_through", "_waits", "metrics", "plan")
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
@@ -49,7 +49,8 @@ class Guarded:
             maintenance.join(name.value, plan.tag, cast("CircuitBreaker", self.policy("circuit_breaker")))
         self._fn = plan.target.fn
         bodies = {"sync": self._fn, "coroutine": self._fn, "future": self._in_thread, "stage": self._to_the_end}
-        self._body: Callable[..., Any] = bodies[plan.kind]
+        self._through: Callable[..., Any] = woven(bodies[plan.kind], self._parts)
+        """The body inside of its policies, as one function; woven anew when one of them changes."""
 
     def policy(self, policy_type: str) -> AnyPolicy | None:
         """The native policy of this type that does the work, where there is one."""
@@ -64,9 +65,8 @@ class Guarded:
 
     def call(self, *args: Any, **kwargs: Any) -> Any:
         """A sync method: everything happens here."""
-        layers = [layer for part in self._parts for layer in part.layers()]
         try:
-            return fold(layers, "sync", self._body)(*args, **kwargs)
+            return self._through(*args, **kwargs)
         except Carried as error:
             original = error.error
         raise original  # outside of the handler, so that nothing is chained onto it
@@ -74,14 +74,10 @@ class Guarded:
     async def acall(self, *args: Any, **kwargs: Any) -> Any:
         """A coroutine function."""
         try:
-            return await self._run(args, kwargs)
+            return await self._through(*args, **kwargs)
         except Carried as error:
             original = error.error
         raise original
-
-    async def _run(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        layers = [layer for part in self._parts for layer in part.layers()]
-        return await fold(layers, "async", self._body)(*args, **kwargs)
 
     async def _in_thread(self, *args: Any, **kwargs: Any) -> Any:
         return await in_a_worker(self.plan.tag, self._fn, args, kwargs)
@@ -113,9 +109,9 @@ class Guarded:
     async def _deliver(
         self, result: AsyncResult[Any], call: Call, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> None:
-        """Everything is counted and given back when `_run` returns: only then may anybody see the result."""
+        """Everything is counted and given back when the policies are done: only then may anybody see the result."""
         try:
-            value = await self._run(args, kwargs)
+            value = await self._through(*args, **kwargs)
             if self.plan.kind == "stage":
                 result.succeed(value)
             else:

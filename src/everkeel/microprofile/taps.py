@@ -30,7 +30,8 @@ from everkeel.policies.retry.policy import Retry
 from everkeel.policies.timeout.policy import Timeout
 from everkeel.runtime.clock import DEFAULT
 from everkeel.runtime.outcome import Verdict
-from everkeel.runtime.state import State
+from everkeel.runtime.state import CallKind, State
+from everkeel.runtime.weave import Weaving
 
 _WHY: dict[str | None, RetryResult] = {
     "attempts": "maxRetriesReached",
@@ -43,10 +44,18 @@ class Tap(State):
     """A layer that stays whatever else is switched off."""
 
     __slots__ = ()
+    word = "tap"
+
+    def fragment(self, kind: CallKind) -> str | None:
+        """One that needs the call's arguments is called with them; the others are woven in."""
+        return super().fragment(kind) if type(self).call is State.call else None
 
     def layers(self) -> tuple[State, ...]:
         """Itself."""
         return (self,)
+
+    def woven_into(self, weaving: Weaving) -> None:
+        """Nothing to remember: it never changes."""
 
 
 class EachCall(Tap):
