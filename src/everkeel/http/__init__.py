@@ -26,11 +26,11 @@ if _TYPE_CHECKING:
     from everkeel.http.server.rate_limits import RateLimitMiddleware as RateLimitMiddleware
     from everkeel.http.server.setup import Everkeel as Everkeel
 
+# `Everkeel` is a name of the package itself; it is found here too.
 __all__ = [
     "Admission",
     "ConcurrencyLimitMiddleware",
     "DeadlineMiddleware",
-    "Everkeel",
     "IdempotencyMiddleware",
     "Problem",
     "ProblemMiddleware",

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import pytest
 import websockets
-from fastapi import Depends, FastAPI, Header, HTTPException, Query, WebSocket
+from fastapi import APIRouter, Depends, FastAPI, Header, HTTPException, Query, WebSocket
 from pydantic import BaseModel
 from starlette.applications import Starlette
 from starlette.responses import PlainTextResponse
@@ -253,6 +253,11 @@ def test_the_route_template_is_found_among_the_routes_of_the_framework() -> None
     starlette = Starlette(routes=[Route("/orders/{id:int}", page), Mount("/orders/{id:int}", routes=inner)])
     fast = FastAPI()
     fast.post("/carts/{cart}")(lambda cart: cart)
+    lines, orders = APIRouter(prefix="/lines"), APIRouter(prefix="/orders")
+    lines.get("/{line}")(lambda line: line)
+    orders.get("/{order}")(lambda order: order)
+    orders.include_router(lines)
+    fast.include_router(orders, prefix="/v1")
 
     def found(app: Any, path: str, method: str = "GET") -> str:
         return template_of({"type": "http", "method": method, "path": path, "root_path": "", "headers": [], "app": app})
@@ -261,6 +266,9 @@ def test_the_route_template_is_found_among_the_routes_of_the_framework() -> None
     assert found(starlette, "/orders/8/lines/9").startswith("/orders/{id:int}")
     assert found(starlette, "/orders/x") == "elsewhere"
     assert found(fast, "/carts/3", "POST") == "/carts/{cart}"
+    assert found(fast, "/v1/orders/7") == "/v1/orders/{order}"
+    assert found(fast, "/v1/orders/lines/7") == "/v1/orders/lines/{line}"
+    assert found(fast, "/v1/orders/7/8/9") == "elsewhere"
     assert found(fast, "/nowhere") == "elsewhere"
     assert template_of({"path_template": "/carts/{cart:int}"}) == "/carts/{cart:int}"  # as Litestar has it
 

@@ -189,21 +189,27 @@ def template_of(scope: Scope) -> str:
     if isinstance(known, str):
         return known
     routes = getattr(scope.get("app"), "routes", ())
-    return _matching(routes, scope) or ELSEWHERE
+    return _matching(routes, dict(scope)) or ELSEWHERE  # a copy: matching may leave notes there
 
 
 def _matching(routes: Any, scope: Scope) -> str | None:
     """By duck typing, as Starlette's router does it: the first route whose `matches` is full (2) wins."""
     for route in routes:
+        included = getattr(route, "effective_candidates", None)
+        if included is not None:  # FastAPI's included routers: their routes know the whole path
+            below = _matching(included(), scope)
+            if below is not None:
+                return below
+            continue
         matches = getattr(route, "matches", None)
         if matches is None:
             continue
         match, child = matches(scope)
         if getattr(match, "value", 0) != 2:
             continue
-        path = getattr(route, "path", "")
+        path = getattr(getattr(route, "starlette_route", None), "path", None) or getattr(route, "path", "")
         inner = getattr(route, "routes", None)
-        if inner:  # mounted, or an included router
+        if inner:  # mounted
             below = _matching(inner, {**scope, **child})
             return f"{path}{below}" if below is not None else f"{path}/{ELSEWHERE}"
         return path if isinstance(path, str) and path else None
