@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Sequence
-from typing import Generic, Self, TypeVar
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, Generic, Self, TypeVar
 
 from everkeel.errors import ConfigError
 from everkeel.messaging.transports.protocol import Delivery
 from everkeel.runtime.clock import Clock
 
 D = TypeVar("D", bound="HeldDelivery")
+T = TypeVar("T")
 
 
 class HeldDelivery(Delivery):
@@ -45,6 +46,7 @@ class BufferedSubscription(Generic[D]):
         self.held = 0
         """Deliveries fetched and not settled: those handed out and those waiting here."""
         self._buffer: deque[D] = deque()
+        self._fetching: set[asyncio.Task[Any]] = set()
         self._free = asyncio.Event()
         self._closed = False
 
@@ -69,19 +71,49 @@ class BufferedSubscription(Generic[D]):
                 delivery = self._buffer.popleft()
                 if await self._still_held(delivery):
                     return delivery
+            if self._fetching:
+                await asyncio.wait(set(self._fetching))  # begun for somebody who no longer waits
+                continue
             if self.held >= self.prefetch:
                 self._free.clear()
                 await self._free.wait()
                 continue
-            fetched = await self.fetch(self.prefetch - self.held)
-            now = self.clock.monotonic()
-            for delivery in fetched:
-                delivery._subscription, delivery._fetched_at = self, now
-            self.held += len(fetched)
-            self._buffer.extend(fetched)
-            if not fetched:
-                await self.wait()
+            if not await self._fetch_more():
+                await self._sheltered(self.wait())
         raise StopAsyncIteration
+
+    async def _fetch_more(self) -> bool:
+        """Fetch what there is room for; answers whether there was something."""
+        fetched = await self._sheltered(self._fetched(self.prefetch - self.held), self._take_in)
+        return bool(fetched)
+
+    async def _fetched(self, limit: int) -> Sequence[D]:
+        fetched = await self.fetch(limit)
+        now = self.clock.monotonic()
+        for delivery in fetched:
+            delivery._subscription, delivery._fetched_at = self, now
+        return fetched
+
+    def _take_in(self, fetched: Sequence[D]) -> None:
+        self.held += len(fetched)
+        self._buffer.extend(fetched)
+
+    async def _sheltered(self, work: Coroutine[Any, Any, T], keep: Callable[[T], object] | None = None) -> T:
+        """Wait for work that goes over the network, so that cancelling us neither hangs in it nor loses its result.
+
+        What is fetched while nobody waits any more is kept for the next who asks.
+        """
+        task = asyncio.ensure_future(work)
+        if keep is not None:
+            task.add_done_callback(lambda done: done.cancelled() or done.exception() or keep(done.result()))
+            self._fetching.add(task)
+            task.add_done_callback(self._fetching.discard)
+        try:
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            if keep is None:
+                task.cancel()
+            raise
 
     async def _still_held(self, delivery: D) -> bool:
         """One that waited here for long gets its time back before it is handed out; one that was lost is left out."""
@@ -98,6 +130,8 @@ class BufferedSubscription(Generic[D]):
         """Give back what was fetched and not handed out, and end."""
         self._closed = True
         self._free.set()
+        for late in (await asyncio.wait(set(self._fetching), timeout=5.0))[1] if self._fetching else ():
+            late.cancel()  # nobody answers; what it may have fetched comes again when its time is over
         while self._buffer:
             await self._buffer.pop().nack()
 
