@@ -5,6 +5,7 @@
 `ControlPlane` is an ASGI application. `Section`, `Endpoint` and their kin are how other parts join it.
 """
 
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 from everkeel.control.access import Principal as Principal
@@ -20,6 +21,8 @@ from everkeel.control.section import Section as Section
 
 if TYPE_CHECKING:
     from everkeel.control.plane import ControlPlane as ControlPlane
+    from everkeel.control.sections.dead_letters import dead_letters_section as dead_letters_section
+    from everkeel.control.sections.outbox import outbox_section as outbox_section
 
 __all__ = [
     "Answer",
@@ -33,13 +36,20 @@ __all__ = [
     "Role",
     "Section",
     "Token",
+    "dead_letters_section",
+    "outbox_section",
 ]
+
+_HOMES = {
+    "ControlPlane": "plane",  # needs Starlette, which the command line does not
+    "dead_letters_section": "sections.dead_letters",
+    "outbox_section": "sections.outbox",
+}
 
 
 def __getattr__(name: str) -> object:
-    if name == "ControlPlane":  # needs Starlette, which the command line does not
-        from everkeel.control.plane import ControlPlane
-
-        globals()[name] = ControlPlane
-        return ControlPlane
+    if name in _HOMES:
+        found: object = getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+        globals()[name] = found
+        return found
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

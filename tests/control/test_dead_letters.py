@@ -1,0 +1,226 @@
+"""Dead letters and the outbox over HTTP and on the command line: who may, what is checked, who was faster."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+import pytest
+
+from everkeel.cli import main
+from everkeel.control import dead_letters_section, outbox_section
+from everkeel.engines.memory.engine import MemoryEngine
+from everkeel.messaging import DeadLetters, Event, MemoryTransport, Outbox
+
+
+@pytest.fixture
+def engine():
+    return MemoryEngine()
+
+
+@pytest.fixture
+def letters(engine):
+    return DeadLetters(engine, max_replays=1, redact=["card"])
+
+
+@pytest.fixture
+def relay(engine):
+    return Outbox(engine, transport=MemoryTransport()).relay()
+
+
+@pytest.fixture
+def plane(make_plane, letters, engine, relay):
+    plane = make_plane()
+    plane.add_section(dead_letters_section(letters))
+    plane.add_section(outbox_section(Outbox(engine), relay))
+    return plane
+
+
+@pytest.fixture
+def bury(letters):
+    """Buries an event; answers the letter's id."""
+
+    def burying(type="order.placed", consumer="payments", **data):
+        event = Event(type, data or {"order": 7, "card": "4111"}, source="/orders", key="o-7")
+        error = ValueError("no such account")
+        return asyncio.run(
+            letters.bury(event, consumer=consumer, topic="orders", reason="attempts", error=error, attempts=3)
+        ).id
+
+    return burying
+
+
+def test_letters_are_listed_filtered_counted_and_shown(admin, bury):
+    first, second = bury(), bury("order.cancelled", consumer="stock")
+    page = admin.get("/dlq").json()
+    assert {one["id"] for one in page["letters"]} == {first, second}
+    assert page["next"] is None
+    assert admin.get("/dlq", params={"consumer": "stock"}).json()["letters"][0]["event"]["type"] == "order.cancelled"
+    assert admin.get("/dlq/count", params={"status": "pending"}).json() == {"count": 2}
+    assert admin.get("/dlq/count", params={"type": "nothing"}).json() == {"count": 0}
+    whole = admin.get(f"/dlq/{first}")
+    assert whole.headers["etag"] == '"1"'
+    told = whole.json()
+    assert told["error_type"] == "ValueError"
+    assert told["untrusted"]["data"]["order"] == 7
+    assert "4111" not in whole.text  # redacted
+    assert told["failed_at"].endswith("Z")
+    (entry,) = admin.get(f"/dlq/{first}/audit").json()["entries"]
+    assert entry["after"] == "pending"
+
+
+def test_pages_are_stable(admin, bury):
+    ids = [bury() for _ in range(5)]
+    seen, cursor = [], None
+    while True:
+        page = admin.get("/dlq", params={"limit": 2, **({"cursor": cursor} if cursor else {})}).json()
+        seen += [one["id"] for one in page["letters"]]
+        if (cursor := page["next"]) is None:
+            break
+    assert sorted(seen) == sorted(ids)
+    assert admin.get("/dlq", params={"cursor": "nonsense"}).status_code in (400, 422)
+
+
+def test_a_letter_is_replayed_once_and_the_second_operator_is_told(admin, plane, bury, engine):
+    id = bury()
+    done = admin.post(f"/dlq/{id}/replay", json={"reason": "account fixed"}, headers={"If-Match": '"1"'})
+    assert done.status_code == 200
+    assert done.json()["status"] == "replayed"
+    assert asyncio.run(engine.outbox.stats()).depth == 1
+    late = admin.post(f"/dlq/{id}/replay", json={}, headers={"If-Match": '"1"'})
+    assert late.status_code in (409, 412)
+    assert late.headers["content-type"] == "application/problem+json"
+    assert asyncio.run(engine.outbox.stats()).depth == 1
+    entry = plane.audit.entries()[-1].plain()
+    assert (entry["action"], entry["name"], entry["who"]) == ("replay", id, "admin")
+    assert [one["reason"] for one in admin.get(f"/dlq/{id}/audit").json()["entries"]][-1] == "account fixed"
+
+
+def test_a_letter_is_replayed_with_corrected_data(admin, bury, letters):
+    id = bury()
+    assert admin.post(f"/dlq/{id}/replay", json={"edit": {"order": 8}}).status_code == 200
+    assert asyncio.run(letters.get(id)).replays == 1
+
+
+def test_a_stale_version_changes_nothing(admin, bury):
+    id = bury()
+    answer = admin.post(f"/dlq/{id}/replay", json={}, headers={"If-Match": '"99"'})
+    assert answer.status_code == 412
+    assert answer.json()["type"].endswith("version-conflict")
+    assert admin.get(f"/dlq/{id}").json()["status"] == "pending"
+    assert admin.post(f"/dlq/{id}/replay", json={}, headers={"If-Match": "nonsense"}).status_code == 412
+
+
+def test_discarding_needs_a_reason_and_ends_it(admin, bury):
+    id = bury()
+    assert admin.delete(f"/dlq/{id}").status_code == 400
+    gone = admin.delete(f"/dlq/{id}", params={"reason": "a test order"})
+    assert gone.json()["status"] == "discarded"
+    again = admin.post(f"/dlq/{id}/replay", json={})
+    assert again.status_code == 409
+    assert "discarded" in again.json()["detail"]
+
+
+def test_many_are_planned_before_they_are_replayed(admin, bury, engine):
+    for _ in range(3):
+        bury()
+    bury("other")
+    plan = admin.post("/dlq/replay", json={"filter": {"type": "order.placed"}}).json()
+    assert (plan["count"], plan["dry_run"], plan["by_type"]) == (3, True, {"order.placed": 3})
+    assert asyncio.run(engine.outbox.stats()).depth == 0
+
+
+@pytest.mark.asyncio
+async def test_many_are_replayed_in_the_background(plane, bury, engine, secrets):
+    import httpx2
+
+    for _ in range(3):
+        await asyncio.to_thread(bury)
+    transport = httpx2.ASGITransport(app=plane)
+    headers = {"Authorization": f"Bearer {secrets['operator']}"}
+    async with httpx2.AsyncClient(transport=transport, base_url="http://plane/everkeel", headers=headers) as client:
+        answer = await client.post("/dlq/replay", json={"dry_run": False, "rate": 1000})
+        assert answer.status_code == 202
+        for _ in range(200):
+            if (await engine.outbox.stats()).depth == 3:
+                break
+            await asyncio.sleep(0.01)
+    assert (await engine.outbox.stats()).depth == 3
+
+
+def test_what_is_not_there_is_a_404(admin):
+    for answer in (admin.get("/dlq/nobody"), admin.get("/dlq/nobody/audit"), admin.post("/dlq/nobody/replay", json={})):
+        assert answer.status_code == 404
+        assert answer.json()["type"].endswith("no-such-letter")
+
+
+def test_a_viewer_reads_and_does_not_act(plane, client_of, bury):
+    id, viewer = bury(), client_of(plane, "viewer")
+    assert viewer.get(f"/dlq/{id}").status_code == 200
+    assert viewer.post(f"/dlq/{id}/replay", json={}).status_code == 403
+    assert viewer.delete(f"/dlq/{id}", params={"reason": "x"}).status_code == 403
+    assert viewer.post("/outbox/pause").status_code == 403
+    assert client_of(plane, None).get("/dlq").status_code == 401
+
+
+def test_the_outbox_is_seen_and_paused(admin, engine, relay):
+    asyncio.run(Outbox(engine).write(Event("a", source="/orders")))
+    stats = admin.get("/outbox/stats").json()
+    assert (stats["depth"], stats["relay"]) == (1, {"paused": False})
+    assert admin.post("/outbox/pause").json() == {"paused": True}
+    assert relay.paused
+    assert admin.post("/outbox/resume").json() == {"paused": False}
+    assert not relay.paused
+
+
+# ------------------------------------------------------------------ the command line
+
+
+@pytest.fixture
+def run(plane, serve, secrets, monkeypatch, capsys):
+    with serve(plane) as url:
+        monkeypatch.setenv("EVERKEEL_URL", url + "/everkeel")
+        monkeypatch.setenv("EVERKEEL_TOKEN", secrets["operator"])
+
+        def running(*words):
+            code = main(words)
+            told = capsys.readouterr()
+            return code, told.out, told.err
+
+        yield running
+
+
+def test_dead_letters_on_the_command_line(run, bury):
+    assert run("dlq") == (0, "no dead letters\n", "")
+    first, second = bury(), bury("order.cancelled", consumer="stock")
+    code, out, _ = run("dlq", "list", "--consumer", "stock")
+    assert code == 0
+    assert second in out
+    assert first not in out
+    assert run("dlq", "count")[1] == "2\n"
+    shown = run("dlq", "show", first)[1]
+    assert "no such account" in shown
+    assert '"order": 7' in shown
+    assert "new -> pending" in shown
+    assert json.loads(run("dlq", "show", first, "--json")[1])["history"][0]["after"] == "pending"
+    assert (
+        run("dlq", "replay", first, "--reason", "fixed", "--edit", '{"order": 8}')[1]
+        == f"{first}: replayed, replay 1\n"
+    )
+    assert run("dlq", "replay", first)[0] == 1
+    assert run("dlq", "replay", second, "--edit", "{")[0] == 2
+    assert "1 would be replayed" in run("dlq", "replay")[1]
+    assert run("dlq", "discard", second)[0] == 2
+    assert run("dlq", "discard", second, "--reason", "a test order")[1] == f"{second}: discarded\n"
+    assert "nothing" not in run("dlq", "replay", "--yes")[2]
+
+
+def test_the_outbox_on_the_command_line(run, engine):
+    asyncio.run(Outbox(engine).write(Event("a", source="/orders", key="k"), topic="orders"))
+    out = run("outbox")[1]
+    assert "depth" in out
+    assert "topic orders" in out
+    assert "relay: running" in out
+    assert run("outbox", "pause")[1] == "paused\n"
+    assert json.loads(run("outbox", "--json")[1])["relay"] == {"paused": True}
+    assert run("outbox", "resume")[1] == "running\n"
