@@ -221,6 +221,24 @@ def test_a_limit_as_a_dependency(serve: Any) -> None:
     asyncio.run(main())
 
 
+def test_a_rejection_on_an_open_websocket_closes_it(serve: Any) -> None:
+    app = FastAPI()
+    add_handlers(app)
+
+    @app.websocket("/feed")
+    async def feed(socket: WebSocket) -> None:
+        await socket.accept()
+        raise CircuitOpenError("payments", 3.2, 0.52, 100)
+
+    async def main() -> None:
+        async with serve(app) as service, websockets.connect(f"ws://127.0.0.1:{service.port}/feed") as socket:
+            with pytest.raises(websockets.ConnectionClosed):
+                await socket.recv()
+            assert socket.close_code == 1013
+
+    asyncio.run(main())
+
+
 def test_any_block_as_a_dependency_gives_its_place_back(serve: Any) -> None:
     app = FastAPI()
     add_handlers(app)

@@ -301,6 +301,43 @@ async def test_a_claim_is_held_while_slow_work_is_done(virtual_time: Any) -> Non
     assert ended[2::2] == [200, 200]
 
 
+async def test_a_store_that_is_away_for_a_while_is_told_later_and_a_lost_claim_is_reported(
+    virtual_time: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Shaky(MemoryIdempotencyStore):
+        beats = 0
+
+        async def extend(self, token: Any, lease: Any = 60.0) -> bool:
+            self.beats += 1
+            if self.beats == 1:
+                raise ConnectionError("away")
+            return self.beats < 3
+
+        async def complete(self, token: Any, result: bytes | None = None, *, tx: Any = None) -> bool:
+            raise ConnectionError("away again")
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await asyncio.sleep(300.0)
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b"done"})
+
+    async def receive() -> Any:
+        return {"type": "http.request", "body": b"", "more_body": False}
+
+    async def send(message: Any) -> None:
+        sent.append(message["type"])
+
+    sent: list[str] = []
+    store = Shaky()
+    headers = [(b"idempotency-key", b"k")]
+    scope: Any = {"type": "http", "method": "POST", "path": "/", "headers": headers, "client": ("192.0.2.7", 1)}
+    await IdempotencyMiddleware(app, store, lease=60.0)(scope, receive, send)
+    assert store.beats == 3  # it went on after the first, and stopped when the claim was lost
+    assert sent == ["http.response.start", "http.response.body"]  # the caller has its answer all the same
+    assert "a claim was lost while its request was running" in caplog.text
+    assert caplog.text.count("the store cannot be told") == 2
+
+
 @given(
     status=st.integers(200, 499),
     headers=st.lists(st.tuples(st.binary(max_size=20).map(lambda name: b"x-h-" + name), st.binary(max_size=20))),

@@ -367,3 +367,38 @@ def test_paths_that_belong_to_no_route_share_one_limit() -> None:
         "route:elsewhere ip:192.0.2.7",
         "route:elsewhere ip:192.0.2.7",
     ]
+
+
+@pytest.mark.parametrize(
+    ("make", "wrong"),
+    [
+        (lambda: by_address(header="X-Real-IP"), "must be 'X-Forwarded-For' or 'Forwarded'"),  # type: ignore[arg-type]
+        (lambda: by_address(ipv6_prefix=0), "must be a whole number from 1 to 128"),
+        (lambda: by_api_key(known="secret"), "must be a collection of keys"),
+    ],
+)
+def test_wrong_keys_fail_when_they_are_written_and_show_no_secret(make: Any, wrong: str) -> None:
+    with pytest.raises(ConfigError, match=wrong) as raised:
+        make()
+    assert "secret" not in str(raised.value)
+
+
+def test_a_user_that_is_a_name_or_has_another_word_for_it_is_found_too() -> None:
+    class Starlettes:
+        is_authenticated = True
+        display_name = "ann"
+
+        @property
+        def identity(self) -> str:
+            raise NotImplementedError
+
+    assert by_user()({"user": Starlettes()}) == "user:ann"
+    assert by_user()({"user": "bob"}) == "user:bob"
+    assert by_user(lambda scope: None)({"client": ("192.0.2.7", 1), "headers": []}) == "ip:192.0.2.7"
+
+
+def test_a_header_that_comes_twice_is_worth_nothing() -> None:
+    key = by_api_key()
+    twice = [(b"x-api-key", b"one"), (b"x-api-key", b"two")]
+    assert key({"client": ("192.0.2.7", 1), "headers": twice}) == "ip:192.0.2.7"
+    assert key({"client": ("192.0.2.7", 1), "headers": [(b"x-api-key", b"x" * 9000)]}) == "ip:192.0.2.7"

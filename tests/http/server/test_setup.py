@@ -12,8 +12,8 @@ from blockbuster import blockbuster_ctx
 from fastapi import FastAPI
 
 import everkeel
-from everkeel import ConfigError, bulkhead, rate_limit, registry
-from everkeel.http import Everkeel, by_address
+from everkeel import ConfigError, RejectedError, bulkhead, rate_limit, registry
+from everkeel.http import Everkeel, ProblemMiddleware, by_address
 from everkeel.idempotency import MemoryIdempotencyStore
 
 
@@ -189,6 +189,38 @@ def test_it_is_there_at_the_top_and_loaded_when_used() -> None:
 def test_wrong_settings_fail_when_they_are_written(hello: Any, wrong: Any, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         Everkeel(hello).with_protection(**wrong)
+
+
+def test_opentelemetry_is_instrumented_until_it_is_closed(hello: Any) -> None:
+    from everkeel.telemetry import EverkeelInstrumentor
+
+    service = Everkeel(hello).with_telemetry(logs=False, opentelemetry=True)
+    assert EverkeelInstrumentor().is_instrumented_by_opentelemetry
+    service.close()
+    assert not EverkeelInstrumentor().is_instrumented_by_opentelemetry
+
+
+def test_a_control_plane_of_ones_own_takes_no_options(hello: Any) -> None:
+    from everkeel.control import ControlPlane
+
+    plane = ControlPlane(tokens=[])
+    assert Everkeel(hello).with_control_plane(plane)
+    with pytest.raises(ConfigError, match="has a plane, and so takes no tokens"):
+        Everkeel(hello).with_control_plane(plane, tokens=[])
+
+
+def test_a_response_that_has_begun_cannot_become_a_problem() -> None:
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        raise RejectedError("late", 1.0)
+
+    async def send(message: Any) -> None:
+        sent.append(message["status"])
+
+    sent: list[int] = []
+    with pytest.raises(RejectedError):
+        asyncio.run(ProblemMiddleware(app)({"type": "http", "path": "/", "headers": []}, None, send))  # type: ignore[arg-type]
+    assert sent == [200]
 
 
 def test_a_metrics_path_is_a_path(hello: Any) -> None:
