@@ -267,3 +267,22 @@ class TransportContract:
                 assert await delivery.ack()
 
         self.run(test)
+
+    def test_a_consumer_that_is_cancelled_while_it_fetches_loses_nothing(self) -> None:
+        async def test(transport: Transport) -> None:
+            async with transport.subscribe("events", "g") as subscription:
+                for delay in (0.0, 0.001, 0.003, 0.01):
+                    waiting = asyncio.ensure_future(anext(subscription))
+                    await asyncio.sleep(delay)
+                    waiting.cancel()
+                    await asyncio.gather(waiting, return_exceptions=True)
+                await transport.publish([message(n) for n in range(3)])
+                waiting = asyncio.ensure_future(anext(subscription))
+                await asyncio.sleep(0)
+                waiting.cancel()
+                ended = await asyncio.gather(waiting, return_exceptions=True)
+                received = [done for done in ended if isinstance(done, Delivery)]
+                received += await take(subscription, 3 - len(received))
+            assert sorted(delivery.event.data["n"] for delivery in received) == [0, 1, 2]
+
+        self.run(test)
