@@ -84,20 +84,25 @@ class Method:
 
     def target(self, args: tuple[Any, ...]) -> Callable[..., Any]:
         """What a call with these arguments goes to."""
-        if args:
-            first = args[0]
-            cls = first if isinstance(first, type) else type(first)
-            found = self._by_class.get(cls)
-            if found is not None:
-                return found
-            if self._owner_in(cls) is not None or self._is_attribute_of(cls):
-                return self._resolved(cls)
-        if self._alone is None:
-            plan = self.plan(None)
-            with _resolving:
-                if self._alone is None:
-                    self._alone = Guarded(plan).callable()
-        return self._alone
+        if not args:
+            return self._alone or self._on_its_own(None)
+        first = args[0]
+        cls = first if isinstance(first, type) else type(first)
+        found = self._by_class.get(cls)
+        if found is not None:
+            return found
+        is_method = self._owner_in(cls) is not None or self._is_attribute_of(cls)
+        return self._resolved(cls) if is_method else self._on_its_own(cls)
+
+    def _on_its_own(self, cls: type | None) -> Callable[..., Any]:
+        """A function, though its first argument is an object of some class: that is remembered, and not asked again."""
+        plan = self.plan(None) if self._alone is None else None
+        with _resolving:
+            if self._alone is None:
+                self._alone = Guarded(plan or self.plan(None)).callable()
+            if cls is not None:
+                self._by_class[cls] = self._alone
+            return self._alone
 
     def _resolved(self, cls: type) -> Callable[..., Any]:
         # Not under the lock: configuration may have a module imported, which may call what is guarded.
@@ -117,8 +122,10 @@ class Method:
 
     def guards(self) -> list[Guarded]:
         """Everything that guards it so far, on objects of whatever class."""
-        holders = [getattr(one, "__self__", None) for one in (*self._by_class.values(), self._alone)]
-        return [holder for holder in holders if isinstance(holder, Guarded)]
+        with _resolving:
+            targets = [*self._by_class.values(), self._alone]
+        holders = [getattr(one, "__self__", None) for one in targets]
+        return list(dict.fromkeys(holder for holder in holders if isinstance(holder, Guarded)))
 
     def guarded_for(self, cls: type | None = None) -> Guarded | None:
         """What guards it on objects of a class; None where nothing does. For looking around."""

@@ -414,3 +414,28 @@ def test_a_body_that_heeds_its_interruption_frees_its_place_soon(virtual_time):
     assert began.wait(10)
     first.cancel(interrupt=True)
     assert Service().work(False).result(10) == "next"
+
+
+@pytest.mark.rule("MP-BH-14", "MP-CB-16")
+def test_the_first_calls_of_several_threads_share_one_state():
+    for _ in range(20):
+        together, inside = threading.Barrier(4), []
+
+        class Service:
+            @Bulkhead(1)
+            def work(self, together=together, inside=inside) -> None:
+                inside.append(threading.get_ident())
+                together.wait(10)
+
+        def call(service: Any = Service, together: threading.Barrier = together) -> None:
+            try:
+                service().work()
+            except BulkheadException:
+                together.wait(10)
+
+        threads = [threading.Thread(target=call) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(10)
+        assert len(inside) == 1
