@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from everkeel.errors import TimeoutExceededError, WorkersExhaustedError
 from everkeel.policies.timeout.inflight import Again, InFlight, Key
+from everkeel.policies.timeout.race import Race, outcome, until_over
 from everkeel.runtime.cancellation import CURRENT, Cancellation
 from everkeel.runtime.deadline import AMBIENT, Deadline, unless_under_deadline
 from everkeel.runtime.expiry import GAVE_UP, SyncBounds, call_within, exhausted
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
 
     from everkeel.policies.timeout.config import TimeoutConfig
     from everkeel.policies.timeout.policy import Timeout
-    from everkeel.runtime.clock import Clock
 
 # `key in live` again at the end: a sweep in between has taken the task out, and then its cancellation is ours.
 _WATCH = """\
@@ -231,19 +231,19 @@ class Timing(State):
         if len(self._left) >= rules.max_abandoned:
             raise exhausted(self.policy, len(self._left))
         expire = _Expire(self, self._bounded(rules.seconds))
-        race = _Race(clock, loop, expire.seconds, rules.expired_error(self.policy.name, expire.seconds))
+        race = Race(clock, loop, expire.seconds, rules.expired_error(self.policy.name, expire.seconds))
         body = race.run(fn, args, kwargs)
         try:
             expired = await race.over
         except CancelledError:
             body.cancel()
-            await _ended(body)  # whoever cancels a call waits for what it had called, as without a timeout
+            await until_over(body)  # whoever cancels a call waits for what it had called, as without a timeout
             raise
         finally:
             race.timer.cancel()
         if expired:
             if body.done():
-                _outcome(body)
+                outcome(body)
             else:
                 self._leave(body, race.cancellation.at)
             raise expire()
@@ -372,63 +372,6 @@ class _Expire:
     def __call__(self) -> TimeoutExceededError:
         self.happened = True
         return self._timing.over(self.seconds)
-
-
-class _Race:
-    """A body against the clock. `over` says who was first: True for the clock."""
-
-    __slots__ = ("_body", "_clock", "_loop", "cancellation", "over", "timer")
-
-    def __init__(
-        self, clock: Clock, loop: asyncio.AbstractEventLoop, seconds: float, error: TimeoutExceededError
-    ) -> None:
-        self._clock, self._loop = clock, loop
-        self.cancellation = Cancellation(clock, clock.monotonic() + seconds, error)
-        self.over: asyncio.Future[bool] = clock.future(loop)
-        self.timer = clock.later(loop, max(0.0, seconds), self._ring)
-
-    def run(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> asyncio.Task[Any]:
-        """Begin."""
-
-        async def body() -> Any:
-            CURRENT.set(self.cancellation)  # in this task: a thread the body starts can hear of the end
-            return await fn(*args, **kwargs)
-
-        self._body = self._loop.create_task(body())
-        self._body.add_done_callback(self._done)
-        return self._body
-
-    def _ring(self) -> None:
-        early = self.cancellation.at - self._clock.monotonic()
-        if early > 0:  # an event loop may be a hair early, a timeout may not
-            self.timer = self._clock.later(self._loop, early, self._ring)
-        elif not self._body.done():
-            self.cancellation.cancel()
-            # The body first: when the caller goes on, what waited in a queue has left it.
-            self._body.cancel()
-            if not self.over.done():
-                self.over.set_result(True)
-
-    def _done(self, body: asyncio.Task[Any]) -> None:
-        if not self.over.done():
-            self.over.set_result(False)
-
-
-def _outcome(body: asyncio.Task[Any]) -> BaseException | None:
-    """What a task that is over raised, if anything. Also tells asyncio that somebody has looked."""
-    return None if body.cancelled() else body.exception()
-
-
-async def _ended(body: asyncio.Task[Any]) -> None:
-    """Wait for the end of a task that was told to stop, however often we are told the same meanwhile."""
-    from asyncio import CancelledError, wait
-
-    while not body.done():
-        try:
-            await wait((body,))
-        except CancelledError:
-            body.cancel()
-    _outcome(body)
 
 
 class _End(NamedTuple):
