@@ -1,4 +1,4 @@
-"""Cancelled at every await, in virtual time: no response stays open, whatever it was doing."""
+"""In virtual time: waits, and cancellation at every await, after which no response stays open."""
 
 from __future__ import annotations
 
@@ -77,3 +77,41 @@ def test_an_attempt_that_times_out_leaves_nothing_open():
 
     run(main())
     assert not server.open
+
+
+def _answers(*responses: httpx2.Response):
+    asked: list[float] = []
+
+    async def answer(request: httpx2.Request) -> httpx2.Response:
+        asked.append(asyncio.get_running_loop().time())
+        await asyncio.sleep(0.01)
+        return responses[min(len(asked), len(responses)) - 1]
+
+    return httpx2.MockTransport(answer), asked
+
+
+def test_a_hedge_does_not_begin_while_the_client_waits_because_it_was_asked_to():
+    server, asked = _answers(httpx2.Response(503, headers={"Retry-After": "10"}), httpx2.Response(200))
+
+    async def main() -> None:
+        transport = AsyncResilientTransport(server, hedge={"delay": 1.0, "budget": None})
+        async with httpx2.AsyncClient(transport=transport) as client:
+            assert (await client.get("https://a.test")).status_code == 200
+
+    run(main())
+    assert asked == pytest.approx([0.0, 10.01])
+
+
+def test_requests_wait_in_line_for_a_reset():
+    server, asked = _answers(httpx2.Response(200, headers={"RateLimit": '"a";r=0;t=30'}), httpx2.Response(200))
+    transport = AsyncResilientTransport(server)
+
+    async def main() -> None:
+        async with httpx2.AsyncClient(transport=transport) as client:
+            await client.get("https://a.test")
+            both = await asyncio.gather(client.get("https://a.test"), client.get("https://a.test"))
+            assert {one.status_code for one in both} == {200}
+
+    run(main())
+    assert asked == pytest.approx([0.0, 30.01, 30.01], abs=0.001)
+    assert transport.rate_limit.snapshot()["queued"] == 2

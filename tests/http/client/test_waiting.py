@@ -154,13 +154,6 @@ def test_broken_headers_are_ignored(agent, service, reply, said):
     assert client.get(service.will("/odd")).status == 200
 
 
-def test_requests_wait_in_line_for_a_reset(agent, service, reply):
-    client = agent()
-    client.get(service.will("/last", reply(200, {"RateLimit-Remaining": "0", "RateLimit-Reset": "0.2"})))
-    assert client.get(service.will("/next")).status == 200  # it waited: before, it would have been rejected
-    assert client.part.rate_limit.snapshot()["queued"] == 1
-
-
 def test_a_limit_of_ones_own_holds_without_a_word_of_the_server(agent, service):
     client = agent(rate_limit={"permits": 2, "per": 60, "queue": 0})
     for _ in range(2):

@@ -60,7 +60,8 @@ class AiohttpDialect(Dialect):
         except (TimeoutExceededError, aiohttp.ClientError, OSError):
             pass  # the rest of a response that nobody wants
         finally:
-            response.release() if response.content.at_eof() else response.close()
+            if not response.content.at_eof():  # where it is, the connection is back already, and `read()` still answers
+                response.close()
 
     async def abuffer(self, response: Any) -> None:
         await response.read()

@@ -19,7 +19,7 @@ Origin: TypeAlias = tuple[str, str, int | None]
 SMALL = 64 * 1024
 """A body up to so many bytes is read rather than cut off: that saves the connection."""
 
-PATIENCE = 1.0
+PATIENCE = 0.5
 """... unless that takes longer than so many seconds: then a new connection costs less."""
 
 PORTS = {"http": 80, "https": 443}

@@ -6,9 +6,10 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import requests
+import urllib3
 from requests.utils import rewind_body
 
-from everkeel.http.client.dialect import PORTS, Dialect, Origin, untrusted
+from everkeel.http.client.dialect import PATIENCE, PORTS, SMALL, Dialect, Origin, untrusted
 
 SECONDS = "everkeel_seconds"
 """The attribute of a copy that says within how many seconds it has to end."""
@@ -52,15 +53,30 @@ class RequestsDialect(Dialect):
         return isinstance(error, requests.Timeout | TimeoutError)
 
     def close(self, response: Any, *, keep: bool = False) -> None:
-        # The rest is read only where the caller has set a timeout: there is no other end to a read here.
+        # The rest is read only where a timeout is set, or asked for: there is no other end to one read.
         bounded = getattr(response.request, SECONDS, None) is not None
         try:
             if (keep or bounded) and self.is_small(response):
-                self.buffer(response)
-        except requests.RequestException:
+                body = self._read_quickly(response.raw)
+                if keep and body is not None:
+                    response._content, response._content_consumed = body, True
+        except (urllib3.exceptions.HTTPError, OSError):
             pass  # the rest of a response that nobody wants
         finally:
             response.close()
+
+    def _read_quickly(self, raw: Any) -> bytes | None:
+        """All of it, if that does not take long. (`response.content` has no end while bytes keep coming.)"""
+        body, until = bytearray(), self.clock.monotonic() + PATIENCE
+        read = getattr(raw, "read1", None)  # urllib3 1.26 has none, and what it has waits for all that was asked for
+        while read is not None:
+            chunk = read(SMALL, decode_content=True)
+            body += chunk
+            if not chunk:
+                return bytes(body)
+            if len(body) > SMALL or self.clock.monotonic() > until:
+                break
+        return None
 
     def buffer(self, response: Any) -> None:
         response.content  # noqa: B018 - reading it is what keeps it
