@@ -157,10 +157,8 @@ class _Reader:
             key = self.take(_KEY)
             if key is None:
                 return None
-            value: Bare | None = True
-            if self.literal("="):
-                value = self.bare()
-                if value is None:
-                    return None
+            value = self.bare() if self.literal("=") else True
+            if value is None:
+                return None
             found[key] = value
         return found
