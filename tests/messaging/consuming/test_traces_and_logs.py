@@ -103,6 +103,17 @@ async def test_a_dead_letter_is_told_with_fields_that_machines_read(world, caplo
     assert "out of stock" in record.getMessage()
 
 
+async def test_too_few_connections_for_the_transactions_of_handlers_are_told(world, caplog):
+    world.engine.most_connections = 4
+    async with world.consumer(concurrency=10):
+        pass
+    assert "up to 10 handlers hold a transaction at once, and its engine has 4 connections" in caplog.text
+    caplog.clear()
+    async with world.consumer(concurrency=3):
+        pass
+    assert caplog.text == ""
+
+
 async def test_a_snapshot_counts_everything_a_consumer_did(world):
     world.failing["e-2"] = Refused()
     consumer = world.consumer()

@@ -265,7 +265,7 @@ class Pipeline(RuleBasedStateMachine):
 
 
 def test_whatever_happens_every_event_has_one_effect_and_none_is_lost() -> None:
-    run_state_machine_as_test(Pipeline, settings=settings(max_examples=150, stateful_step_count=40, deadline=None))
+    run_state_machine_as_test(Pipeline, settings=settings(max_examples=80, stateful_step_count=40, deadline=None))
 
 
 @pytest.mark.slow

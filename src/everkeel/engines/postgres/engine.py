@@ -68,6 +68,11 @@ class PostgresEngine:
         )
         self.wakeup = PostgresWakeup(self.clock, self._tell, self.listener)
 
+    @property
+    def most_connections(self) -> int | None:
+        """How many connections of its own it uses at most; None where it was given a pool."""
+        return None if self._settings[1] is not None else int(self._settings[3])
+
     def _connect(self) -> Any:
         dsn, pool, driver, most, pooler = self._settings
         return connections(dsn, pool, driver, most, pooler=pooler)
@@ -92,6 +97,13 @@ class PostgresEngine:
         from everkeel.engines.postgres.dead_letters import PostgresDeadLetters
 
         return PostgresDeadLetters(self)
+
+    @cached_property
+    def sagas(self) -> Any:
+        """Sagas and where they are."""
+        from everkeel.engines.postgres.sagas import PostgresSagas
+
+        return PostgresSagas(self)
 
     # ------------------------------------------------------------------ running operations
 

@@ -65,6 +65,7 @@ class Consumer:
         dead_letter_topic: Publish a copy of each dead letter's event to this topic, through the outbox.
         on_rejected: Told of events that a handler rejects (`NotRetryable`): `on_rejected(event, error)`. Answer True
             (perhaps after awaiting) if it is dealt with, as a saga does that compensates; else it is a dead letter.
+            After a crash in between it is told again.
         clock: Where its time comes from, in place of the engine's.
     """
 
@@ -210,8 +211,15 @@ class Consumer:
             raise ConfigError(
                 self.label, None, "has no handlers: register some with @consumer.on('OrderCreated')", None
             )
+        self._look_at_connections()
         self._intake = Intake(self)
         self._task = asyncio.create_task(self._work(self._intake), name=self.label)
+
+    def _look_at_connections(self) -> None:
+        """Handlers that hold all connections in their transactions leave none for the heartbeats of their claims."""
+        most = getattr(self.engine, "most_connections", None)
+        if most is not None and most <= self.concurrency and any(one.transactional for one in self.handlers()):
+            reporting.few_connections(self, most)
 
     async def _work(self, intake: Intake) -> None:
         async with asyncio.TaskGroup() as group:
@@ -220,14 +228,15 @@ class Consumer:
 
     async def stop(self, grace: Seconds = 30.0) -> None:
         """Take nothing more, let handlers end for `grace` seconds, cancel and give back the others."""
+        seconds = Duration(zero=True).check(grace)
         task, self._task = self._task, None
         intake, self._intake = self._intake, None
-        if task is None or intake is None:
-            return
-        task.cancel()
-        await asyncio.wait({task})
-        await intake.drain(Duration(zero=True).check(grace))
-        intake.handling.close()
+        if task is not None:
+            task.cancel()
+            await asyncio.wait({task})
+        if intake is not None:
+            await intake.drain(seconds)
+            intake.handling.close()
 
     async def process(self, delivery: Delivery) -> None:
         """Handle one delivery, to its end: for transports of your own that push. `run` does this for all there are."""

@@ -107,6 +107,15 @@ def no_dead_letters(consumer: Consumer, event: Event, reason: str, error: BaseEx
     )  # fmt: skip
 
 
+def few_connections(consumer: Consumer, most: int) -> None:
+    """Transactions of handlers may take all connections there are."""
+    log.warning(
+        "consumer %r: up to %d handlers hold a transaction at once, and its engine has %d connections: slow ones may "
+        "lose their claims; give the engine connections=%d or more, or the consumer a lower concurrency",
+        consumer.name, consumer.concurrency, most, consumer.concurrency + 2,
+    )  # fmt: skip
+
+
 def trouble(consumer: Consumer, what: str, error: BaseException) -> None:
     """Something around the handling failed."""
     log.error("consumer %r: %s", consumer.name, what, exc_info=error)
