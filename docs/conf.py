@@ -35,6 +35,9 @@ myst_heading_anchors = 3
 # Names that are not ours need not resolve: the site builds without a network.
 nitpick_ignore_regex = [(r"py:.*", r"(?!everkeel\b).*")]
 
+# `Event` is what a policy tells of and what services send each other; an annotation without a module finds both.
+suppress_warnings = ["ref.python"]
+
 # --- the reference ------------------------------------------------------------------------------
 # `<!-- names of some.module -->` in a page becomes the description of every name in its __all__, or if it has none of
 # every public class it defines.
