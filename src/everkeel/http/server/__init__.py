@@ -9,6 +9,7 @@
 - `concurrency`, `strain`: adaptive concurrency with priorities, and how hard-pressed that says we are
 - `deadlines`: the time a caller is willing to wait
 - `idempotency`, `responses`: the same request twice, and the response that is kept
-- `errors`: rejections that left the application become problem documents
+- `listening`: noticing that a caller has hung up while it waits in line
+- `errors`, `handlers`: rejections that left the application become problem documents
 - `setup`: all of it in one line
 """
