@@ -117,6 +117,17 @@ def test_a_late_copy_of_what_was_replayed_does_not_turn_the_epoch_back():
     assert (after.epoch, answer.attempt) == (2, 2)
 
 
+@pytest.mark.parametrize("ended", ["in_progress", "failed", "completed"])
+def test_a_late_copy_of_what_was_edited_since_is_no_mismatch(ended):
+    token, record = claimed(fingerprint=b"a")
+    token, record = claimed_again(core.fail(record, token, 1.0), fingerprint=b"edited", epoch=1)
+    if ended == "failed":
+        record = core.fail(record, token, 3.0)
+    elif ended == "completed":
+        record = core.complete(record, token, b"r", 3.0)
+    assert ask(record, 4.0, fingerprint=b"a")[0] == Duplicate(b"r" if ended == "completed" else None)
+
+
 def claimed_again(record, **options):
     answer, after = ask(record, 2.0, **options)
     assert isinstance(answer, Fresh)

@@ -74,6 +74,8 @@ def begin(record: Record | None, wanted: Request, now: float) -> tuple[Begin, Re
         )
         return Fresh(claimed.token, 1), claimed
     later = wanted.epoch > record.epoch
+    if wanted.epoch < record.epoch and differs(record.fingerprint, wanted.fingerprint):
+        return Duplicate(record.result), record  # a late copy of what was corrected since: the correction counts
     if differs(record.fingerprint, wanted.fingerprint) and (record.state is State.COMPLETED or not later):
         return Mismatch(), record
     if record.state is State.COMPLETED:
