@@ -139,8 +139,11 @@ class Listener:
             connection.add_termination_listener(lambda connection: cut.set())
             self._begun(heard)
             while not cut.is_set():
+                # Not `wait_for`, which in Python 3.11 swallows a cancellation that comes together with its result: a
+                # server that goes away both cuts us and makes its users close the engine.
                 with suppress(TimeoutError):
-                    await asyncio.wait_for(cut.wait(), KEEPALIVE)
+                    async with asyncio.timeout(KEEPALIVE):
+                        await cut.wait()
                 await connection.fetchval("SELECT 1", timeout=ANSWER)  # also raises when it was cut
         finally:
             connection.terminate()
@@ -157,6 +160,7 @@ class Listener:
             while True:
                 async for notify in connection.notifies(timeout=KEEPALIVE):
                     heard(notify.payload)
-                await asyncio.wait_for(connection.execute("SELECT 1"), ANSWER)
+                async with asyncio.timeout(ANSWER):
+                    await connection.execute("SELECT 1")
         finally:
             await connection.close()
