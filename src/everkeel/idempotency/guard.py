@@ -88,7 +88,12 @@ class Once:
 
     def __init__(self, guard: Idempotency, key: str, fingerprint: bytes | None, epoch: int) -> None:
         self._guard, self._key = guard, key
-        self._begin: dict[str, Any] = {"fingerprint": fingerprint, "epoch": epoch, "lease": guard.lease, "retain": guard.retain}
+        self._begin: dict[str, Any] = {
+            "fingerprint": fingerprint,
+            "epoch": epoch,
+            "lease": guard.lease,
+            "retain": guard.retain,
+        }
         self._claim: Claim | None = None
         self._beat: asyncio.Task[None] | None = None
         self._stop: threading.Event | None = None
