@@ -492,6 +492,24 @@ async def test_what_happens_can_be_heard(virtual_time):
     ]
 
 
+async def test_an_event_takes_the_trace_along_in_which_it_was_written(virtual_time):
+    from opentelemetry.sdk.trace import TracerProvider
+
+    transport = Scripted()
+    outbox = Outbox(MemoryEngine(), transport=transport)
+    tracer = TracerProvider().get_tracer("tests")
+    with tracer.start_as_current_span("checkout") as span:
+        await outbox.write([event("1"), event("2", traceparent=f"00-{1:032x}-{2:016x}-01")])
+    await outbox.write(event("3"))
+    await outbox.relay().flush()
+    context = span.get_span_context()
+    assert [sent.traceparent for sent in transport.sent] == [
+        f"00-{context.trace_id:032x}-{context.span_id:016x}-{int(context.trace_flags):02x}",
+        f"00-{1:032x}-{2:016x}-01",
+        None,
+    ]
+
+
 # ------------------------------------------------------------------ without an outbox, and wrong settings
 
 

@@ -16,6 +16,7 @@ from everkeel.errors import ConfigError, EventError, PublishError
 from everkeel.messaging.commits import when_committed
 from everkeel.messaging.event import Event
 from everkeel.messaging.rows import row_of
+from everkeel.messaging.tracing import traced
 from everkeel.messaging.transports.protocol import CONFIRMED, Message, Published, Transport
 from everkeel.runtime import events as hearing
 from everkeel.runtime.clock import Clock
@@ -112,7 +113,7 @@ class Outbox:
             topic: Where to publish it, in place of the outbox's own choice.
             delay: Seconds before which it is not delivered.
         """
-        events = _several(event)
+        events = self._several(event)
         rows = self._rows(events, topic)
         if self.config.mode == "off":
             await self._publish(events, rows)
@@ -128,7 +129,7 @@ class Outbox:
         self, event: Event | Sequence[Event], *, tx: Any = None, topic: str | None = None, delay: Seconds = 0.0
     ) -> None:
         """`write` for code without an event loop."""
-        events = _several(event)
+        events = self._several(event)
         rows = self._rows(events, topic)
         if self.config.mode == "off":
             asyncio.run(self._publish(events, rows))
@@ -140,11 +141,16 @@ class Outbox:
         crash_point("outbox.after_write")
         self._written(rows, tx)
 
+    def _several(self, event: Event | Sequence[Event]) -> list[Event]:
+        events = [event] if isinstance(event, Event) else event
+        for one in events:
+            if not isinstance(one, Event):
+                raise EventError(f"outbox {self.name!r}", f"writes events (got {type(one).__qualname__})")
+        return [traced(one) for one in events]
+
     def _rows(self, events: Sequence[Event], topic: str | None) -> list[OutboxRow]:
         rows = []
         for event in events:
-            if not isinstance(event, Event):
-                raise EventError(f"outbox {self.name!r}", f"writes events (got {type(event).__qualname__})")
             row = row_of(event, topic or (self.topic if isinstance(self.topic, str) else self.topic(event)))
             size = len(row.attributes) + len(event.body or b"")
             if size > self.config.max_size:
@@ -259,7 +265,3 @@ class Outbox:
 
     def __repr__(self) -> str:
         return f"<Outbox {self.name!r} on {self.engine.name}>"
-
-
-def _several(event: Event | Sequence[Event]) -> Sequence[Event]:
-    return [event] if isinstance(event, Event) else event
