@@ -214,6 +214,10 @@ class DeadLetterStore(Protocol):
         """How many there are of each consumer, reason and status: what a gauge shows is asked of the store."""
         ...
 
+    async def oldest(self) -> Mapping[str, float]:
+        """For each consumer, how many seconds ago its oldest letter was written that is still unresolved."""
+        ...
+
     async def transition(
         self, id: str, before: Status, after: Status, change: Change, *, version: int | None = None, tx: Any = None
     ) -> DeadLetterRow | None:

@@ -139,6 +139,15 @@ class MemoryDeadLetters:
         with self._engine.lock:
             return Counter((row.consumer, row.reason, row.status) for row in self._rows.values())
 
+    async def oldest(self) -> Mapping[str, float]:
+        found: dict[str, float] = {}
+        with self._engine.lock:
+            now = self._engine.clock.time()
+            for row in self._rows.values():
+                if Status(row.status) in UNRESOLVED:
+                    found[row.consumer] = max(found.get(row.consumer, 0.0), now - row.created_at)
+        return found
+
     async def blocking(
         self, consumer: str, topic: str, key: str, source: str, event_id: str, *, tx: Any = None
     ) -> DeadLetterRow | None:

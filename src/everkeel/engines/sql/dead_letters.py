@@ -272,6 +272,14 @@ DELETE FROM everkeel_dead_letter_audit WHERE letter IN (
         )
         return {(consumer, reason, status): int(count) for consumer, reason, status, count in rows}
 
+    def oldest(self) -> Operation[dict[str, float]]:
+        seconds = self._dialect.seconds.format
+        rows = yield self._statement(
+            f"SELECT consumer, {seconds(self._dialect.now)} - {seconds('min(created_at)')} FROM everkeel_dead_letters "
+            f"WHERE status IN ({_UNRESOLVED}) GROUP BY consumer"
+        )
+        return {consumer: max(0.0, float(age)) for consumer, age in rows}
+
     def _where(self, wanted: LetterFilter) -> tuple[list[str], dict[str, Any]]:
         named = {
             "consumer": wanted.consumer, "event_type": wanted.type, "topic": wanted.topic, "key": wanted.key,
@@ -388,6 +396,9 @@ class SQLDeadLetters:
 
     async def tally(self) -> Mapping[tuple[str, str, str], int]:
         return await self._engine.run(self._operations.tally(), write=False)
+
+    async def oldest(self) -> Mapping[str, float]:
+        return await self._engine.run(self._operations.oldest(), write=False)
 
     async def transition(
         self, id: str, before: Status, after: Status, change: Change, *, version: int | None = None, tx: Any = None

@@ -73,6 +73,43 @@ class DeadLettersContract(StoreContract):
 
         self.run(test)
 
+    def test_letters_are_tallied_by_consumer_reason_and_status(self) -> None:
+        async def test(opened: Opened) -> None:
+            store = opened.store
+            assert dict(await store.tally()) == {}
+            for event_id in ("e-1", "e-2"):
+                await store.put(letter(event_id))
+            await store.put(parked("e-3"))
+            last = await store.put(letter("e-4", consumer="shipping", reason="rejected"))
+            await store.transition(last.id, Status.PENDING, Status.DISCARDED, ANN)
+            assert dict(await store.tally()) == {
+                ("billing", "attempts", "pending"): 2,
+                ("billing", "parked", "parked"): 1,
+                ("shipping", "rejected", "discarded"): 1,
+            }
+
+        self.run(test)
+
+    def test_the_age_of_a_consumers_oldest_letter_counts_only_those_unresolved(self) -> None:
+        async def test(opened: Opened) -> None:
+            store = opened.store
+            assert dict(await store.oldest()) == {}
+            first = await store.put(letter("e-1"))
+            await self.let_pass(0.2)
+            await store.put(letter("e-2", consumer="shipping"))
+            await store.put(letter("e-3", key="order-8"))
+            ages = await store.oldest()
+            assert set(ages) == {"billing", "shipping"}
+            assert ages["billing"] >= ages["shipping"] + 0.19
+            await store.transition(first.id, Status.PENDING, Status.REPLAYED, ANN)
+            again = await store.oldest()  # nobody knows yet how it ends
+            assert again["billing"] >= again["shipping"] + 0.19
+            await store.transition(first.id, Status.REPLAYED, Status.RESOLVED, ANN)
+            left = await store.oldest()
+            assert left["billing"] <= left["shipping"]
+
+        self.run(test)
+
     def test_a_replay_that_fails_supersedes_the_letter_and_counts(self) -> None:
         async def test(opened: Opened) -> None:
             store = opened.store
