@@ -479,6 +479,20 @@ async def test_stats_tell_what_waits_and_what_was_done(virtual_time):
     assert (stats.outbox.depth, stats.outbox.delayed, stats.outbox.oldest_age) == (1, 1, 30)
 
 
+async def test_a_snapshot_has_the_numbers_by_their_metrics_names(virtual_time):
+    transport = Scripted(lambda message: REFUSED if message.event.id == "bad" else OK)
+    outbox = Outbox(MemoryEngine(), transport=transport)
+    async with outbox.relay(backoff=600, jitter=None) as relay:
+        await outbox.write([event("good"), event("bad")])
+        await asyncio.sleep(25)
+        numbers = relay.snapshot()
+    assert numbers["everkeel.outbox.delivered"] == 1
+    assert numbers["everkeel.outbox.failed"] == 1
+    assert numbers["everkeel.outbox.depth"] == 1
+    assert numbers["everkeel.outbox.oldest_age"] == 20
+    assert numbers["everkeel.outbox.lease_lost"] == numbers["everkeel.outbox.in_flight"] == 0
+
+
 async def test_what_happens_can_be_heard(virtual_time):
     outbox = Outbox(MemoryEngine(), transport=Scripted(), name="orders")
     heard = []

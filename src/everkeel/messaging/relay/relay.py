@@ -25,6 +25,10 @@ if TYPE_CHECKING:
     from everkeel.messaging.transports.protocol import Transport
 
 
+WATCH = 10.0
+"""Seconds between two looks at what waits, for those who scrape."""
+
+
 @dataclass(slots=True)
 class Counters:
     """What this relay did since it began."""
@@ -129,6 +133,7 @@ class Relay:
         self._running: asyncio.Task[None] | None = None
         self._warned = False
         self._store_failures = 0
+        self._seen: OutboxStats | None = None
 
     @property
     def transport(self) -> Transport | None:
@@ -148,6 +153,7 @@ class Relay:
         helpers = [
             asyncio.ensure_future(self._listen()),
             asyncio.ensure_future(self._maintain()),
+            asyncio.ensure_future(self._watch()),
         ]
         try:
             while not self._stopping:
@@ -211,6 +217,22 @@ class Relay:
         return RelayStats(
             outbox=await self.store.stats(), in_flight=sum(map(len, self._held.values())), paused=self.paused, **mine
         )
+
+    def snapshot(self) -> dict[str, float]:
+        """The numbers by their metrics' names, for whoever scrapes: what this relay counted, and what the store said
+        was waiting when it was last asked, which a running relay does every ten seconds."""
+        numbers = {f"everkeel.outbox.{name}": float(getattr(self.counters, name)) for name in Counters.__slots__}
+        numbers["everkeel.outbox.in_flight"] = float(sum(map(len, self._held.values())))
+        if self._seen is not None:
+            for name in ("depth", "leased", "delayed", "parked", "oldest_age"):
+                numbers[f"everkeel.outbox.{name}"] = float(getattr(self._seen, name))
+        return numbers
+
+    async def _watch(self) -> None:
+        while True:
+            with suppress(Exception):  # claims say when the store is away
+                self._seen = await self.store.stats()
+            await self.clock.asleep(WATCH)
 
     # ------------------------------------------------------------------ claiming
 
