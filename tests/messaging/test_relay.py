@@ -442,6 +442,50 @@ async def test_stopping_with_a_wedged_transport_ends_in_time_and_loses_nothing(v
     assert claimed.lease.attempt == 1
 
 
+async def test_stopping_while_the_store_is_asked_or_away_ends_in_time(virtual_time):
+    outbox = Outbox(MemoryEngine(), transport=Scripted())
+    relay = outbox.relay(outage_backoff=600)
+    real = relay.store
+
+    class Slow:
+        def __getattr__(self, name):
+            return getattr(real, name)
+
+        async def claim(self, *args, **options):
+            await asyncio.sleep(3)
+            return await real.claim(*args, **options)
+
+    relay.store = Slow()
+    await outbox.write(event("1"))
+    async with relay:
+        await asyncio.sleep(1)
+    assert (await outbox.stats()).leased == 0  # claimed when it was told to stop, and given back
+
+    class Away(Slow):
+        async def claim(self, *args, **options):
+            raise OSError("connection refused")
+
+    relay.store = Away()
+    async with relay:
+        await asyncio.sleep(1)
+    assert virtual_time.monotonic() < 10
+    with pytest.raises(OSError, match="connection refused"):
+        await relay.flush()  # who asks for it once is told
+
+
+async def test_a_relay_can_be_stopped_before_it_has_begun_and_started_again(virtual_time):
+    transport = Scripted()
+    outbox = Outbox(MemoryEngine(), transport=transport)
+    relay = outbox.relay()
+    async with relay:
+        pass
+    await relay.stop()
+    await outbox.write(event("1"))
+    async with relay:
+        await asyncio.sleep(1)
+    assert transport.ids == ["1"]
+
+
 async def test_a_cancelled_relay_gives_back_what_it_held(virtual_time):
     async def answer(message):
         await asyncio.sleep(1e6)

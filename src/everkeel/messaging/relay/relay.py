@@ -130,6 +130,9 @@ class Relay:
         self._due: list[float] = []  # when retries of ours are due, so that they need not wait for the poll
         self._stir = asyncio.Event()
         self._stopping = False
+        self._within = 10.0
+        self._ended_running = asyncio.Event()
+        self._ended_running.set()
         self._running: asyncio.Task[None] | None = None
         self._warned = False
         self._store_failures = 0
@@ -149,7 +152,14 @@ class Relay:
 
     async def run(self) -> None:
         """Deliver until stopped or cancelled; what is under way then is finished or given back."""
+        self._begin()
+        await self._run()
+
+    def _begin(self) -> None:
         self._stopping = False
+        self._ended_running.clear()
+
+    async def _run(self) -> None:
         helpers = [
             asyncio.ensure_future(self._listen()),
             asyncio.ensure_future(self._maintain()),
@@ -165,18 +175,22 @@ class Relay:
             for helper in helpers:
                 helper.cancel()
             await asyncio.gather(*helpers, return_exceptions=True)
-            await self._finish(0.0 if not self._stopping else None)
+            try:
+                await self._finish(self._within if self._stopping else 0.0)
+            finally:
+                self._ended_running.set()
 
     async def stop(self, within: Seconds = 10.0) -> None:
         """Claim nothing more, finish what is under way within so many seconds, and give back the rest."""
+        self._within = seconds(within)
         self._stopping = True
         self._stir.set()
-        await self._finish(seconds(within))
+        await self._ended_running.wait()
         if self._running is not None:
-            await self._running
-            self._running = None
+            running, self._running = self._running, None
+            await running
 
-    async def _finish(self, within: float | None) -> None:
+    async def _finish(self, within: float) -> None:
         if self._batches:
             await asyncio.wait(set(self._batches), timeout=within)
         for task in set(self._batches):
@@ -188,7 +202,8 @@ class Relay:
                     await self.store.release(leases(held))
 
     async def __aenter__(self) -> Self:
-        self._running = asyncio.ensure_future(self.run())
+        self._begin()  # here and not in the task: whoever leaves the block at once stops what has not begun yet
+        self._running = asyncio.ensure_future(self._run())
         return self
 
     async def __aexit__(self, *error: object) -> None:
@@ -206,7 +221,8 @@ class Relay:
     async def flush(self) -> int:
         """Deliver what is due now and return how many that were: for tests, scripts and scheduled jobs."""
         before = self.counters.delivered
-        while await self._claim() or self._batches:
+        self._stopping = False
+        while await self._claim(raising=True) or self._batches:
             if self._batches:
                 await asyncio.wait(set(self._batches), return_when=asyncio.FIRST_COMPLETED)
         return self.counters.delivered - before
@@ -236,7 +252,7 @@ class Relay:
 
     # ------------------------------------------------------------------ claiming
 
-    async def _claim(self) -> bool:
+    async def _claim(self, *, raising: bool = False) -> bool:
         """Claim and start what is due; answers whether it is worth asking again at once."""
         if self.paused or not self._has_transport() or len(self._batches) >= self.config.concurrency:
             return False
@@ -245,9 +261,14 @@ class Relay:
         try:
             claimed = await self.store.claim(self.owner, self.config.batch, self.config.lease, without=closed)
         except Exception as error:
+            if raising:
+                raise
             await self._store_is_away(error)
             return False
         self._store_failures = 0
+        if self._stopping and claimed:  # told to stop while we asked
+            await self.store.release(leases(claimed))
+            return False
         crash_point("relay.after_claim")
         for topic, rows in by_topic(claimed).items():
             self._start(topic, rows)
@@ -266,7 +287,7 @@ class Relay:
         delay = self.config.outage_backoff.delay(self._store_failures)
         if self._store_failures == 1:
             report(f"relay {self.name!r} cannot reach its outbox and goes on trying", error)
-        await self.clock.asleep(delay)
+        await self._wait(delay)
 
     def _start(self, topic: str, rows: list[Claimed]) -> None:
         health = self._health.setdefault(topic, TopicHealth())
@@ -299,12 +320,13 @@ class Relay:
 
     # ------------------------------------------------------------------ waiting
 
-    async def _wait(self) -> None:
+    async def _wait(self, seconds: float | None = None) -> None:
+        """Wait until there may be work: a signal, the end of a batch, a delay that is over, or the poll."""
         now = self.clock.monotonic()
         self._due = [moment for moment in self._due if moment > now]
         moments = [*self._due, *(health.until for health in self._health.values() if health.until > now)]
         # A hair later than due: the store's clock and ours are not the same.
-        timeout = min([self.config.poll, *(moment - now + 0.001 for moment in moments)])
+        timeout = min([self.config.poll, *(moment - now + 0.001 for moment in moments)]) if seconds is None else seconds
         loop = asyncio.get_running_loop()
         timer = self.clock.later(loop, timeout, self._stir.set)
         try:
