@@ -101,7 +101,7 @@ EVENTS = st.builds(
     time=st.datetimes(datetime(1970, 1, 1), datetime(9990, 1, 1), timezones=st.just(timezone(timedelta(hours=2)))),
     replay_epoch=st.integers(0, 5),
     extensions=st.dictionaries(
-        st.text("abcdefghij0123456789", min_size=1, max_size=10), TEXT | st.booleans() | st.integers(0, 100), max_size=2
+        st.text("uvxyz0123456789", min_size=1, max_size=10), TEXT | st.booleans() | st.integers(0, 100), max_size=2
     ),
 )
 
@@ -254,6 +254,9 @@ LOOP.append(LOOP)
         (lambda: Event("t", source="/s", extensions={"nested": {}}), "nested must be text, a whole number or a truth"),
         (lambda: Event("t", source="/s", extensions={"id": "x"}), "has the attribute 'id' already"),
         (lambda: Event("t", source="/s", subject=""), "subject must not be empty"),
+        (lambda: Event("t", source="/s", id="a\0b"), r"id must not have control characters \(got 'a\\x00b'\)"),
+        (lambda: Event("t", source="/s", key="a\r\nb"), "partitionkey must not have control characters"),
+        (lambda: Event("t", source="/s", subject="\ud800"), "subject must not have control characters"),
         (lambda: Event.from_json(b"{"), "is not JSON"),
         (lambda: Event.from_json(b"[]"), "must be a JSON object"),
         (lambda: Event.from_json(b'{"specversion":"1.0","type":"t","source":"/s"}'), "needs id"),

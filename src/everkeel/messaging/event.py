@@ -26,6 +26,7 @@ STRUCTURED = "application/cloudevents+json"
 _NAME = re.compile(r"[a-z0-9]+\Z")  # what CloudEvents allows as the name of an attribute
 _JSON_TYPE = re.compile(r"[a-z]+/([\w.\-]+\+)?json\s*(;|$)", re.IGNORECASE)
 _CORE = frozenset({"id", "source", "type", "specversion", "data", "data_base64"})
+_UNFIT = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff]")  # not in any attribute: databases and headers refuse them
 _SAFE = "".join(chr(code) for code in range(0x21, 0x7F) if chr(code) not in '"%')
 
 
@@ -137,6 +138,8 @@ class Event:
         for name, value in (("type", type), ("id", id), ("source", source)):
             if not isinstance(value, str) or not value.strip():
                 raise EventError(owner, f"needs {name}, a text that is not empty (got {value!r})")
+            if _UNFIT.search(value):
+                raise EventError(owner, f"{name} must not have control characters (got {value!r})")
         for name, value in attributes.items():
             if not _NAME.match(name):
                 raise EventError(owner, f"has an attribute {name!r}; names are lower-case letters and digits")
@@ -144,6 +147,8 @@ class Event:
                 raise EventError(owner, f"{name} must be text, a whole number or a truth value (got {value!r})")
             if value == "":
                 raise EventError(owner, f"{name} must not be empty; leave it out")
+            if isinstance(value, str) and _UNFIT.search(value):
+                raise EventError(owner, f"{name} must not have control characters (got {value!r})")
         for name, value in (("id", id), ("source", source), ("type", type), ("body", body), ("_data", _UNREAD)):
             object.__setattr__(self, name, value)
         object.__setattr__(self, "attributes", MappingProxyType(dict(attributes)))
