@@ -371,6 +371,22 @@ async def test_on_a_broker_without_order_a_key_is_handled_in_order_and_a_failure
         assert [id for id in world.order if id.startswith(key)] == [f"{key}-{n}" for n in (1, 2, 3)]
 
 
+async def test_on_a_broker_without_order_an_inbox_that_is_away_changes_no_order(world):
+    world.transport = Unordered()
+    consumer = world.consumer(prefetch=20, concurrency=5)
+    real, failures = consumer.inbox.store.begin, [ConnectionError("inbox is away")] * 2
+
+    async def begin(*args, **kwargs):
+        if failures:
+            raise failures.pop()
+        return await real(*args, **kwargs)
+
+    consumer.inbox.store.begin = begin
+    await world.publish(*(world.event(f"a-{n}", key="a") for n in (1, 2, 3)))
+    await world.live(consumer, 60)
+    assert world.order == ["a-1", "a-2", "a-3"]
+
+
 async def test_no_more_handlers_run_at_once_than_allowed_and_no_more_is_taken_than_can_be_held(world):
     running, most = 0, 0
     consumer = world.consumer(handle=False, concurrency=3, prefetch=5)

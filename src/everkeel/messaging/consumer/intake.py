@@ -60,21 +60,20 @@ class Intake:
         self.lanes = Lanes()
         self.running: set[asyncio.Task[None]] = set()
         self._places = asyncio.Semaphore(consumer.concurrency)
-        self._pulling: asyncio.Task[None] | None = None
+        self._failures = 0
 
     # ------------------------------------------------------------------ all of them
 
     async def pull(self) -> None:
         """Take deliveries until cancelled. A transport that fails is asked again, with growing delays."""
-        consumer, failures = self._consumer, 0
+        consumer = self._consumer
         while True:
             try:
                 async with consumer.subscribe() as subscription:
                     await self._take_all(subscription)
-                    failures = 0
             except Exception as error:
-                failures += 1
-                delay = min(30.0, 0.5 * 2 ** min(failures, 10))
+                self._failures += 1
+                delay = min(30.0, 0.5 * 2 ** min(self._failures, 10))
                 reporting.trouble(consumer, f"the transport failed; asking again in {delay:g} s", error)
                 await consumer.clock.asleep(delay)
 
@@ -86,6 +85,7 @@ class Intake:
             except StopAsyncIteration:
                 await self._consumer.clock.asleep(1.0)
                 return
+            self._failures = 0
             task = asyncio.create_task(self.process(delivery), name=f"{self._consumer.name}: {delivery!r}")
             self.running.add(task)
             task.add_done_callback(self.running.discard)
@@ -120,22 +120,28 @@ class Intake:
             await asyncio.shield(self._give_back(held))
             raise
         except Exception as error:
-            reporting.trouble(consumer, f"could not handle {delivery!r}; it comes again", error)
-            await self._give_back(held, consumer.rules.backoff.delay(max(delivery.attempt, 1)))
+            reporting.trouble(consumer, f"could not give {delivery!r} back; its lease will", error)
         finally:
             beat.cancel()
 
     async def _until_done(self, held: Held, *, hold: bool) -> None:
+        consumer, failures = self._consumer, 0
         while True:
             try:
                 async with self._places:
                     await self.handling.handle(held)
                 return
             except Again as again:
-                if not hold:
-                    await held.delivery.nack(again.delay)  # the transport lets nothing of its key overtake it
-                    return
-                await self._consumer.clock.asleep(again.delay)  # here others of its key wait behind it
+                delay = again.delay
+            except Exception as error:  # not the handler's: a store or the broker is away
+                failures += 1
+                delay = consumer.rules.backoff.delay(max(failures, held.delivery.attempt))
+                reporting.trouble(consumer, f"could not handle {held.delivery!r}; it comes again", error)
+                await self.handling.release(held, refund=True)
+            if not hold:
+                await held.delivery.nack(delay)  # the transport lets nothing of its key overtake it
+                return
+            await consumer.clock.asleep(delay)  # here others of its key wait behind it
 
     async def _beats(self, held: Held) -> None:
         consumer = self._consumer
@@ -149,10 +155,10 @@ class Intake:
             except Exception as error:  # the next beat may work
                 reporting.trouble(consumer, f"could not extend {held.delivery!r}", error)
 
-    async def _give_back(self, held: Held, delay: float = 0.0) -> None:
+    async def _give_back(self, held: Held) -> None:
         await self.handling.release(held, refund=True)
         try:
-            await held.delivery.nack(delay)
+            await held.delivery.nack()
         except Exception as error:
             reporting.trouble(self._consumer, f"could not give {held.delivery!r} back; its lease will", error)
 
