@@ -111,6 +111,7 @@ class Batch:
 
     async def _settle(self, verdict: Verdict) -> None:
         if verdict.delivered:
+            await self._resolve(verdict.delivered)  # first: who dies after the acknowledgement has nobody to do it
             crash_point("relay.before_ack")
             kept = await self._store.ack(leases(verdict.delivered))
             crash_point("relay.after_ack")
@@ -118,7 +119,6 @@ class Batch:
             self._gone(verdict.delivered)
             self._counters.delivered += len(kept)
             self._delivered(claimed for claimed in verdict.delivered if claimed.lease.seq in kept)
-            await self._resolve(verdict.delivered)
         if verdict.released:
             self._lost(verdict.released, await self._store.release(leases(verdict.released)))
             self._gone(verdict.released)
