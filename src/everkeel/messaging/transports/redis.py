@@ -20,8 +20,9 @@ _AWAY = ("OOM", "LOADING", "READONLY", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", 
 class RedisTransport:
     """Every group gets every event of its topics and shares it among its consumers, over Redis 7.0 or newer.
 
-    A consumer that is the only one of its group sees each key in order. Several take from the stream side by side, so
-    the order of a key holds only as far as they keep up; where it must hold, run one consumer per topic and group.
+    Each key comes in order, also when consumers die or several share the work: while one of them has events of a key,
+    or one of it waits for its time, the others are given none of it. A consumer may hold several of a key, and handles
+    them in the order in which they came. A key that moves from one consumer to another may wait for `poll`.
 
     What Redis confirms is as durable as Redis is configured to be: without an append-only file a restart loses it, and
     with `appendfsync everysec` up to a second. The outbox keeps what was delivered for a day, for that reason too.
@@ -139,6 +140,7 @@ class RedisSubscription(BufferedSubscription["RedisDelivery"]):
         super().__init__(topics, group, prefetch=prefetch, lease=lease, clock=transport.clock)
         self.transport = transport
         self.consumer = consumer or uuid4().hex
+        self._session = uuid4().hex  # not the name: whoever is started again with it has nothing in hands
         self._joined = False
         self._seen: dict[str, Any] = {}  # the last id the group was given, per topic
 
@@ -153,10 +155,10 @@ class RedisSubscription(BufferedSubscription["RedisDelivery"]):
         return found
 
     async def _fetch(self, topic: str, limit: int) -> list[RedisDelivery]:
-        token = uuid4().hex
+        token = f"{self._session}:{uuid4().hex}"
         *entries, self._seen[topic] = await self.transport.fetch_script(
             keys=self.transport.keys(topic, self.group),
-            args=[self.group, self.consumer, token, ceil(self.lease * 1000), limit],
+            args=[self.group, self.consumer, self._session, token, ceil(self.lease * 1000), limit],
         )
         return [self._delivery(topic, entry, token) for entry in entries]
 

@@ -71,6 +71,7 @@ class BufferedSubscription(Generic[D]):
                 delivery = self._buffer.popleft()
                 if await self._still_held(delivery):
                     return delivery
+                await self._give_back_behind(delivery)
             if self._fetching:
                 await asyncio.wait(set(self._fetching))  # begun for somebody who no longer waits
                 continue
@@ -121,6 +122,13 @@ class BufferedSubscription(Generic[D]):
             return True
         delivery._settle()
         return False
+
+    async def _give_back_behind(self, lost: D) -> None:
+        """What waits here behind a lost one of its key would overtake it."""
+        behind = [one for one in self._buffer if one.key is not None and (one.topic, one.key) == (lost.topic, lost.key)]
+        for one in behind:
+            self._buffer.remove(one)
+            await one.nack()
 
     def _let_go(self) -> None:
         self.held -= 1
