@@ -346,6 +346,30 @@ async def test_a_follower_that_fails_holds_up_those_behind_it_in_turn(world):
     assert world.order == ["a-1", "a-2", "a-3"]
 
 
+async def test_two_who_let_followers_go_at_once_disturb_nobody(world):
+    (first,) = await buried(world, "a-1", key="a", park_followers=True)
+    await world.publish(world.event("a-2", key="a"))
+    consumer = world.consumer(park_followers=True)
+    await world.live(consumer, 5)
+    world.failing.clear()
+    store, real = world.engine.dead_letters, world.engine.dead_letters.next_epoch
+
+    async def somebody_else_is_faster(row, *, tx):
+        epoch = await real(row, tx=tx)
+        if row.event_id == "a-2" and row.status == "parked":
+            store.next_epoch = real
+            from everkeel.engines.letters import Change
+
+            await store.transition(row.id, Status.PARKED, Status.DISCARDED, Change(actor="bob"))
+        return epoch
+
+    await world.letters.replay(first, actor="ann")
+    store.next_epoch = somebody_else_is_faster
+    await world.live(consumer, 10)
+    assert world.effects == {("billing", "a-1"): 1}
+    assert consumer.snapshot()["redelivered"] == 0
+
+
 async def test_by_default_later_events_of_a_key_go_on(world):
     await buried(world, "a-1", key="a")
     await world.publish(world.event("a-2", key="a"))

@@ -107,8 +107,11 @@ class Keeping:
         released = 0
         for row in rows:  # one by one: their order in the outbox is the order in which they came
             change = Change(actor=consumer, reason="what it waited for is done")
-            if not await self._send(row, change, None, tx):
-                break  # it is in the outbox for somebody else; the next look at parked keys finds it
+            try:
+                if not await self._send(row, change, None, tx):
+                    break  # it is in the outbox for somebody else; the next look at parked keys finds it
+            except Changed:
+                break  # somebody else lets them go at this moment
             released += 1
         return released
 
