@@ -48,6 +48,7 @@ class TestSQLite(Virtual, OutboxContract):
 @pytest.mark.require_server("postgres")
 class InPostgres(OutboxContract):
     options: dict[str, object]
+    moment = 0.5  # of real time, on machines that are busy
 
     @pytest.fixture(autouse=True)
     def _dsn(self, emptied_dsn):

@@ -21,6 +21,8 @@ class TestMemory(TransportContract):
 
 
 class TestSQLite(TransportContract):
+    moment = 0.5  # of real time, on machines that are busy
+
     @pytest.fixture(autouse=True)
     def _path(self, tmp_path):
         self.path = tmp_path / "events.db"
@@ -51,6 +53,8 @@ class TestSQLite(TransportContract):
 
 @pytest.mark.require_server("redis")
 class TestRedis(TransportContract):
+    moment = 0.5
+
     test_a_rejected_event_holds_those_of_its_key_where_the_transport_orders = None  # it does not say it does
 
     @pytest.fixture(autouse=True)

@@ -35,11 +35,8 @@ class MemoryEngine:
         self.dead_letter_rows: dict[str, DeadLetterRow] = {}
         """Given-up events by their id; the outbox buries into it, the dead-letter store reads and changes it."""
         self.wakeup = LocalWakeup(self.clock)
-
-    @cached_property
-    def outbox(self) -> MemoryOutbox:
+        self.outbox = MemoryOutbox(self)
         """Events on their way out."""
-        return MemoryOutbox(self)
 
     @cached_property
     def inbox(self) -> Any:

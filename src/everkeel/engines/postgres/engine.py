@@ -67,6 +67,8 @@ class PostgresEngine:
             transactional=True, durable="fsync", shared="network", notify=self.listener is not None
         )
         self.wakeup = PostgresWakeup(self.clock, self._tell, self.listener)
+        self.outbox = PostgresOutbox(self)
+        """Events on their way out."""
 
     @property
     def most_connections(self) -> int | None:
@@ -78,11 +80,6 @@ class PostgresEngine:
         return connections(dsn, pool, driver, most, pooler=pooler)
 
     # ------------------------------------------------------------------ stores
-
-    @cached_property
-    def outbox(self) -> PostgresOutbox:
-        """Events on their way out."""
-        return PostgresOutbox(self)
 
     @cached_property
     def inbox(self) -> Any:

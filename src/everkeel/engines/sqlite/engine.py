@@ -75,6 +75,8 @@ class SQLiteEngine:
         self.clock = clock or DEFAULT
         self.keep_delivered = seconds(keep_delivered)
         self.wakeup = LocalWakeup(self.clock)
+        self.outbox = SQLiteOutbox(self)
+        """Events on their way out."""
         self._busy_timeout = seconds(busy_timeout)
         self._create_schema = create_schema
         self._connection: sqlite3.Connection | None = None
@@ -87,11 +89,6 @@ class SQLiteEngine:
         self._starting = threading.Lock()
 
     # ------------------------------------------------------------------ stores
-
-    @cached_property
-    def outbox(self) -> SQLiteOutbox:
-        """Events on their way out."""
-        return SQLiteOutbox(self)
 
     @cached_property
     def inbox(self) -> Any:
