@@ -35,10 +35,17 @@ from everkeel.errors import (
     RejectedError,
     ReplayLimitError,
     RetryExhaustedError,
+    SagaCompensatedError,
+    SagaConflictError,
+    SagaError,
+    SagaNotFoundError,
+    SagaStateError,
+    SagaStoppedError,
     ShedError,
     ThrottledError,
     TimeoutExceededError,
     TooEarlyError,
+    UnknownSagaError,
     WorkersExhaustedError,
 )
 from everkeel.microprofile import exceptions as standard
@@ -100,6 +107,13 @@ EXAMPLES = [
     DeadLetterStateError("7f3a", "discarded", "replayed"),
     DeadLetterConflictError("7f3a", "pending", "replayed"),
     ReplayLimitError("7f3a", 3, 3),
+    SagaError("order", "order-7"),
+    SagaNotFoundError(None, "order-7"),
+    UnknownSagaError("order", "order-7", 2, ("order@1",)),
+    SagaStateError("order", "order-7", "skip", "running", "charge", "done", "nothing has failed"),
+    SagaConflictError("order", "order-7", "began with another input"),
+    SagaCompensatedError("order", "order-7", "rejected", "charge", "CardRefused: no funds"),
+    SagaStoppedError("order", "order-7", "parked", None, None),
 ]
 
 ROUND_TRIPS = [

@@ -37,10 +37,17 @@ if _TYPE_CHECKING:
     from everkeel.errors import RejectedError as RejectedError
     from everkeel.errors import ReplayLimitError as ReplayLimitError
     from everkeel.errors import RetryExhaustedError as RetryExhaustedError
+    from everkeel.errors import SagaCompensatedError as SagaCompensatedError
+    from everkeel.errors import SagaConflictError as SagaConflictError
+    from everkeel.errors import SagaError as SagaError
+    from everkeel.errors import SagaNotFoundError as SagaNotFoundError
+    from everkeel.errors import SagaStateError as SagaStateError
+    from everkeel.errors import SagaStoppedError as SagaStoppedError
     from everkeel.errors import ShedError as ShedError
     from everkeel.errors import ThrottledError as ThrottledError
     from everkeel.errors import TimeoutExceededError as TimeoutExceededError
     from everkeel.errors import TooEarlyError as TooEarlyError
+    from everkeel.errors import UnknownSagaError as UnknownSagaError
     from everkeel.errors import WorkersExhaustedError as WorkersExhaustedError
     from everkeel.http.server.setup import Everkeel as Everkeel
     from everkeel.idempotency.guard import Idempotency as Idempotency
@@ -117,20 +124,21 @@ __all__ = [
     "AdaptiveThrottle", "Attempt", "Backoff", "Bulkhead", "BulkheadFullError", "BulkheadPool", "Cache",
     "Cancellation", "Chaos", "CircuitBreaker", "CircuitOpenError", "ClaimLostError", "Clock", "Collapse",
     "CollapseError", "ConcurrencyLimit", "ConfigError", "DeadLetterConflictError", "DeadLetterError",
-    "DeadLetterNotFoundError", "DeadLetterStateError", "Deadline", "EventError", "Everkeel",
-    "EverkeelError", "Explanation", "FailFast", "FailFastError", "Fallback", "FeatureDisabledError",
-    "FeatureToggle", "Guard", "HTTPStatusError", "Hedge", "HedgeTimeoutError", "Idempotency",
-    "IdempotencyFullError", "IdempotencyInProgressError", "IdempotencyMismatchError",
-    "InvalidConfigurationError", "NotRetryable", "Outcome", "Pipeline", "Policy", "PublishError",
-    "RateLimit", "RateLimitChain", "RateLimitedError", "Registry", "RejectedError", "ReplayLimitError",
-    "Reservation", "Retry", "RetryBudget", "RetryExhaustedError", "ShedError", "Subscription",
-    "ThrottledError", "Timeout", "TimeoutExceededError", "TooEarlyError", "Verdict",
-    "WorkersExhaustedError", "adaptive_throttle", "bulkhead", "bulkhead_pool", "cache", "chaos",
-    "chaos_tags", "circuit_breaker", "collapse", "concurrency_limit", "constant", "current_attempt",
-    "current_cancellation", "current_deadline", "deadline", "disable", "disable_chaos", "enable",
-    "enable_chaos", "events", "explain", "exponential", "fail_fast", "fallback", "feature_toggle",
-    "fibonacci", "guard", "hedge", "linear", "operation", "pipeline", "policies_of", "priority",
-    "rate_limit", "rate_limit_chain", "registry", "retry", "sleep", "subscribe", "timeout", "use_clock",
+    "DeadLetterNotFoundError", "DeadLetterStateError", "Deadline", "EventError", "Everkeel", "EverkeelError",
+    "Explanation", "FailFast", "FailFastError", "Fallback", "FeatureDisabledError", "FeatureToggle", "Guard",
+    "HTTPStatusError", "Hedge", "HedgeTimeoutError", "Idempotency", "IdempotencyFullError",
+    "IdempotencyInProgressError", "IdempotencyMismatchError", "InvalidConfigurationError", "NotRetryable",
+    "Outcome", "Pipeline", "Policy", "PublishError", "RateLimit", "RateLimitChain", "RateLimitedError",
+    "Registry", "RejectedError", "ReplayLimitError", "Reservation", "Retry", "RetryBudget",
+    "RetryExhaustedError", "SagaCompensatedError", "SagaConflictError", "SagaError", "SagaNotFoundError",
+    "SagaStateError", "SagaStoppedError", "ShedError", "Subscription", "ThrottledError", "Timeout",
+    "TimeoutExceededError", "TooEarlyError", "UnknownSagaError", "Verdict", "WorkersExhaustedError",
+    "adaptive_throttle", "bulkhead", "bulkhead_pool", "cache", "chaos", "chaos_tags", "circuit_breaker",
+    "collapse", "concurrency_limit", "constant", "current_attempt", "current_cancellation",
+    "current_deadline", "deadline", "disable", "disable_chaos", "enable", "enable_chaos", "events", "explain",
+    "exponential", "fail_fast", "fallback", "feature_toggle", "fibonacci", "guard", "hedge", "linear",
+    "operation", "pipeline", "policies_of", "priority", "rate_limit", "rate_limit_chain", "registry", "retry",
+    "sleep", "subscribe", "timeout", "use_clock",
 ]  # fmt: skip
 
 # Where each name lives. It is imported when it is first used: `import everkeel` costs next to nothing, and a service
@@ -143,8 +151,9 @@ _HOMES = {
         "DeadLetterError DeadLetterNotFoundError DeadLetterStateError EventError EverkeelError FailFastError "
         "FeatureDisabledError HTTPStatusError HedgeTimeoutError IdempotencyFullError IdempotencyInProgressError "
         "IdempotencyMismatchError InvalidConfigurationError NotRetryable PublishError RateLimitedError "
-        "RejectedError ReplayLimitError RetryExhaustedError ShedError ThrottledError TimeoutExceededError "
-        "TooEarlyError WorkersExhaustedError"
+        "RejectedError ReplayLimitError RetryExhaustedError SagaCompensatedError SagaConflictError SagaError "
+        "SagaNotFoundError SagaStateError SagaStoppedError ShedError ThrottledError TimeoutExceededError "
+        "TooEarlyError UnknownSagaError WorkersExhaustedError"
     ),
     "everkeel.http.server.setup": "Everkeel",
     "everkeel.idempotency.guard": "Idempotency",

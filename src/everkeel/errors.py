@@ -22,6 +22,13 @@
     │   ├── DeadLetterStateError        from where it is, no way leads there
     │   ├── DeadLetterConflictError     somebody else was faster
     │   └── ReplayLimitError            it was replayed as often as is allowed
+    ├── SagaError                   about one saga; has its type and id
+    │   ├── SagaNotFoundError           there is none of this id (also a LookupError)
+    │   ├── UnknownSagaError            nobody here has a definition of this type and version (also a LookupError)
+    │   ├── SagaStateError              from where it is, that cannot be done
+    │   ├── SagaConflictError           its id belongs to another saga already
+    │   ├── SagaCompensatedError        it turned back, and everything it did is undone
+    │   └── SagaStoppedError            it cannot go on without an operator, or was given up on
     ├── TimeoutExceededError        no answer in time (also a TimeoutError)
     │   └── HedgeTimeoutError           none of several attempts answered in time
     ├── CollapseError               a batch gave no result for a call
@@ -700,3 +707,137 @@ class ReplayLimitError(DeadLetterError):
             f"dead letter {self.letter!r} was replayed {self.replays} times, and the limit is {self.limit}: "
             "discard it, or replay it with force"
         )
+
+
+class SagaError(EverkeelError):
+    """Something about one saga: `saga_type` and `saga_id` say which.
+
+    >>> SagaNotFoundError(None, "order-7").saga_id
+    'order-7'
+    """
+
+    @property
+    def saga_type(self) -> str | None:
+        """What kind of saga; None where that is not known."""
+        return cast("str | None", self.args[0])
+
+    @property
+    def saga_id(self) -> str:
+        """Which saga."""
+        return cast("str", self.args[1])
+
+    @property
+    def _saga(self) -> str:
+        return f"saga {self.saga_type!r} {self.saga_id!r}" if self.saga_type else f"saga {self.saga_id!r}"
+
+
+class SagaNotFoundError(SagaError, LookupError):
+    """There is no saga of this id: it was never started, or it was purged.
+
+    >>> print(SagaNotFoundError(None, "order-7"))
+    there is no saga 'order-7'
+    """
+
+    def __str__(self) -> str:
+        return f"there is no {self._saga}"
+
+
+class UnknownSagaError(SagaError, LookupError):
+    """Nobody here has a definition of this saga, or of this version of it.
+
+    >>> print(UnknownSagaError("order", "order-7", 2, ("order@1",)))
+    saga 'order' 'order-7': no definition of version 2 here (known: order@1)
+    """
+
+    @property
+    def version(self) -> int | None:
+        """The version that is missing; None: any."""
+        return cast("int | None", self.args[2])
+
+    def __str__(self) -> str:
+        known = ", ".join(self.args[3]) or "none"
+        what = "no definition" if self.version is None else f"no definition of version {self.version}"
+        return f"{self._saga}: {what} here (known: {known})"
+
+
+class SagaStateError(SagaError):
+    """What was asked for cannot be done to a saga in this state; it stays as it is.
+
+    >>> print(SagaStateError("order", "order-7", "skip", "running", "charge", "done", "nothing has failed"))
+    saga 'order' 'order-7' is running: cannot skip step 'charge', which is done (nothing has failed)
+    """
+
+    @property
+    def state(self) -> str:
+        """Where the saga is."""
+        return cast("str", self.args[3])
+
+    @property
+    def step(self) -> str | None:
+        """The step it was about."""
+        return cast("str | None", self.args[4])
+
+    def __str__(self) -> str:
+        what, state, step, status, why = self.args[2:7]
+        about = "" if step is None else f" step {step!r}" + (f", which is {status}" if status else "")
+        return f"{self._saga} is {state}: cannot {what}{about}" + (f" ({why})" if why else "")
+
+
+class SagaConflictError(SagaError):
+    """A saga of this id exists already, and is another one: of another type, or with another input.
+
+    >>> print(SagaConflictError("order", "order-7", "began with another input"))
+    saga 'order' 'order-7' exists already: began with another input
+    """
+
+    def __str__(self) -> str:
+        return f"{self._saga} exists already: {self.args[2]}"
+
+
+class SagaCompensatedError(SagaError):
+    """The saga turned back, and everything that it had done is undone. `cause` says why, `step` where.
+
+    >>> print(SagaCompensatedError("order", "order-7", "rejected", "charge", "CardRefused: no funds"))
+    saga 'order' 'order-7' was compensated (rejected) at step 'charge': CardRefused: no funds
+    """
+
+    @property
+    def cause(self) -> str | None:
+        """rejected, failed, timed_out, cancelled, ..."""
+        return cast("str | None", self.args[2])
+
+    @property
+    def step(self) -> str | None:
+        """The step that made it turn back; None when no step did."""
+        return cast("str | None", self.args[3])
+
+    @property
+    def reason(self) -> str | None:
+        """The error of that step, as text."""
+        return cast("str | None", self.args[4])
+
+    def __str__(self) -> str:
+        at = f" at step {self.step!r}" if self.step else ""
+        return f"{self._saga} was compensated ({self.cause}){at}" + (f": {self.reason}" if self.reason else "")
+
+
+class SagaStoppedError(SagaError):
+    """The saga cannot go on without an operator (parked, or a compensation is blocked), or was given up on (failed).
+
+    >>> print(SagaStoppedError("order", "order-7", "compensation_blocked", "charge", "ConnectionError: refused"))
+    saga 'order' 'order-7' is compensation_blocked at step 'charge': ConnectionError: refused
+    """
+
+    @property
+    def state(self) -> str:
+        """parked, compensation_blocked or failed."""
+        return cast("str", self.args[2])
+
+    @property
+    def step(self) -> str | None:
+        """Where it is stuck, if that is a step."""
+        return cast("str | None", self.args[3])
+
+    def __str__(self) -> str:
+        at = f" at step {self.step!r}" if self.step else ""
+        return f"{self._saga} is {self.state}{at}" + (f": {self.args[4]}" if self.args[4] else "")

@@ -473,9 +473,113 @@ class DeliveryFailed(Event):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class BatchPublished(Event):
+    """A transport answered for a batch of events after `duration` seconds; it confirmed so many of them."""
+
+    topic: str
+    size: int
+    confirmed: int
+    duration: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class LeaseLost(Event):
     """Somebody took over while we were at it; what we had to say about it was not written."""
 
     event_id: str
     event_type: str
     topic: str
+
+
+# ------------------------------------------------------------------ sagas
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SagaStarted(Event):
+    """A saga began; `policy` is its type."""
+
+    saga_id: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StepCompleted(Event):
+    """A step's action succeeded; `late`: after the saga had turned back, so that it is undone."""
+
+    saga_id: str
+    step: str
+    attempt: int
+    late: bool = False
+    duration: float | None = None
+    """Seconds since its first attempt began; None where that is not known."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StepRejected(Event):
+    """A step said no for a business reason; `reason` is its error as text."""
+
+    saga_id: str
+    step: str
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SagaTimedOut(Event):
+    """A saga's time was over before it was; `compensating` is False where it was past its pivot and goes on."""
+
+    saga_id: str
+    compensating: bool
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Compensating(Event):
+    """A saga turned back: rejected, failed, timed_out, cancelled, ..."""
+
+    saga_id: str
+    cause: str
+    step: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StepUndone(Event):
+    """A step's compensation is confirmed."""
+
+    saga_id: str
+    step: str
+    attempt: int
+    duration: float | None = None
+    """Seconds since it began to be undone; None where that is not known."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SagaCompleted(Event):
+    """Every step is done; `duration` is the time since the saga began."""
+
+    saga_id: str
+    duration: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SagaCompensated(Event):
+    """Everything that had to be undone is."""
+
+    saga_id: str
+    cause: str
+    duration: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CompensationBlocked(Event):
+    """A compensation failed as often as it may: an operator is needed."""
+
+    saga_id: str
+    step: str
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SagaParked(Event):
+    """A saga cannot go on by itself, and an operator is needed."""
+
+    saga_id: str
+    cause: str
+    reason: str

@@ -52,6 +52,13 @@ class MemoryEngine:
 
         return MemoryDeadLetters(self)
 
+    @cached_property
+    def sagas(self) -> Any:
+        """Sagas and where they are."""
+        from everkeel.engines.memory.sagas import MemorySagas
+
+        return MemorySagas(self)
+
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[MemoryTransaction]:
         """Several writes as one."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from everkeel.engines.sql import dead_letters, inbox
+from everkeel.engines.sql import dead_letters, inbox, sagas
 from everkeel.engines.sql.migrations import VERSION_TABLE, Migration, script
 
 CREATE_VERSIONS = f"""
@@ -55,6 +55,7 @@ MIGRATIONS = (
     Migration(1, "the outbox", _OUTBOX),
     Migration(2, "dead letters", dead_letters.POSTGRES_TABLES),
     Migration(3, "the inbox", inbox.POSTGRES_TABLES),
+    Migration(4, "sagas", sagas.POSTGRES_TABLES),
 )
 
 

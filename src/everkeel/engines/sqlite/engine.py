@@ -104,6 +104,13 @@ class SQLiteEngine:
 
         return SQLiteDeadLetters(self)
 
+    @cached_property
+    def sagas(self) -> Any:
+        """Sagas and where they are."""
+        from everkeel.engines.sqlite.sagas import SQLiteSagas
+
+        return SQLiteSagas(self)
+
     # ------------------------------------------------------------------ running operations
 
     async def run(self, operation: Operation[T], tx: Any = None, *, write: bool = True, atomic: bool = True) -> T:

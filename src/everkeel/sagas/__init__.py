@@ -1,0 +1,42 @@
+"""Business transactions over several services: steps that are done in order and undone in reverse.
+
+`Saga` is the definition, `Orchestrator` runs it as a durable state machine, `Choreography` follows services that react
+to each other's events. Both are kept in one store, seen and acted on with `Sagas`.
+"""
+
+from importlib import import_module as _import_module
+from typing import TYPE_CHECKING as _TYPE_CHECKING
+
+if _TYPE_CHECKING:
+    from everkeel.engines.sagas import SagaFilter, SagaState, SagaTypeStats
+    from everkeel.sagas.context import Context
+    from everkeel.sagas.definition import NOTHING, Parallel, Saga, Step
+    from everkeel.sagas.orchestrator import Handle, Orchestrator
+    from everkeel.sagas.record import Entry, StepRecord, StepStatus
+    from everkeel.sagas.service import Sagas
+    from everkeel.sagas.view import SagaPage, SagaSummary, SagaView
+
+__all__ = [
+    "NOTHING", "Context", "Entry", "Handle", "Orchestrator", "Parallel", "Saga", "SagaFilter", "SagaPage", "SagaState",
+    "SagaSummary", "SagaTypeStats", "SagaView", "Sagas", "Step", "StepRecord", "StepStatus",
+]  # fmt: skip
+
+_HOMES = {
+    "everkeel.engines.sagas": ("SagaFilter", "SagaState", "SagaTypeStats"),
+    "everkeel.sagas.context": ("Context",),
+    "everkeel.sagas.definition": ("NOTHING", "Parallel", "Saga", "Step"),
+    "everkeel.sagas.orchestrator": ("Handle", "Orchestrator"),
+    "everkeel.sagas.record": ("Entry", "StepRecord", "StepStatus"),
+    "everkeel.sagas.service": ("Sagas",),
+    "everkeel.sagas.view": ("SagaPage", "SagaSummary", "SagaView"),
+}
+
+
+def __getattr__(name: str) -> object:
+    """Imported when first used."""
+    for module, names in _HOMES.items():
+        if name in names:
+            found: object = getattr(_import_module(module), name)
+            globals()[name] = found
+            return found
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,580 @@
+"""What the user holds to run sagas: `Orchestrator(engine, saga, ...)`."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from typing import Any, ClassVar, Generic, Self, TypeVar
+from uuid import uuid4
+
+from everkeel import events
+from everkeel.engines.rows import OutboxRow
+from everkeel.engines.sagas import TERMINAL, NewSaga, SagaRow, SagaState, SagaStore, kind_key
+from everkeel.errors import (
+    ConfigError,
+    SagaCompensatedError,
+    SagaConflictError,
+    SagaNotFoundError,
+    SagaStoppedError,
+    UnknownSagaError,
+)
+from everkeel.messaging.event import Event
+from everkeel.messaging.outbox import WAKEUP as OUTBOX
+from everkeel.messaging.rows import row_of
+from everkeel.runtime import events as hearing
+from everkeel.runtime.clock import Clock
+from everkeel.runtime.crash import crash_point
+from everkeel.runtime.events import Listener, Subscription
+from everkeel.runtime.settings import Count, Duration, Kind, Seconds
+from everkeel.runtime.trouble import report as report_trouble
+from everkeel.sagas import reporting
+from everkeel.sagas.definition import Definitions, Saga, plain, typed
+from everkeel.sagas.driver import STOPPED, Driver, change_of
+from everkeel.sagas.happenings import Done, Order, Poisoned, Tick
+from everkeel.sagas.machine import Decision, begin, decide
+from everkeel.sagas.performing import Report
+from everkeel.sagas.record import Record, StepRecord, decoded, encoded
+from everkeel.sagas.service import WAKEUP, Sagas
+from everkeel.sagas.view import SagaView
+from everkeel.sagas.writer import Writer
+
+I = TypeVar("I")  # noqa: E741 - the input
+S = TypeVar("S")
+R = TypeVar("R")
+
+
+class Handle(Generic[R]):
+    """A saga that was started: ask it how it is, wait for its end, cancel it."""
+
+    def __init__(self, host: Orchestrator, saga: Saga[Any, Any, R], id: str, *, created: bool) -> None:
+        self._host, self._saga = host, saga
+        self.id = id
+        self.created = created
+        """False: a saga of this id was there already, and this is that one."""
+
+    async def result(self, timeout: Seconds | None = None) -> R:
+        """Wait for its end and answer its result.
+
+        Raises `SagaCompensatedError` if it turned back, `SagaStoppedError` if it cannot go on without an operator, and
+        `TimeoutError` if it is not over in time: it goes on all the same.
+        """
+        record = await self._host.wait(self.id, timeout)
+        if record.state is SagaState.COMPLETED:
+            answer: R = typed(record.result, self._saga.result)
+            return answer
+        if record.state is SagaState.COMPENSATED:
+            raise SagaCompensatedError(record.type, record.id, record.cause, record.failed_step, record.error)
+        step = record.current() or record.failed_step
+        error = record.steps[step].error if step in record.steps else record.error
+        raise SagaStoppedError(record.type, record.id, record.state.value, step, error or record.error)
+
+    async def view(self) -> SagaView:
+        """How it is now."""
+        return await self._host.sagas.get(self.id)
+
+    async def cancel(self, *, actor: str = "everkeel", reason: str = "") -> SagaView:
+        """Turn back."""
+        return await self._host.sagas.cancel(self.id, actor=actor, reason=reason)
+
+    def __repr__(self) -> str:
+        return f"<Handle of saga {self._saga.name!r} {self.id!r}>"
+
+
+class Orchestrator:
+    """Runs sagas: starts them, carries them on after crashes of other processes, ends those whose time is over.
+
+        async with Orchestrator(engine, order_saga) as orchestrator:
+            receipt = await orchestrator.run(order_saga, Order(...), id="order-7")
+
+    Any number of them may work on one engine. Each saga is in the hands of one at a time, by a lease; who loses it can
+    write no more.
+
+    Args:
+        engine: Where sagas are kept: a `SQLiteEngine`, a `PostgresEngine`, a `MemoryEngine` for tests.
+        *definitions: The sagas it can run, each version its own definition.
+        name: Its identity in logs.
+        lease: Seconds after which others take over what a process that died had in its hands.
+        poll: Seconds between two looks for sagas that are due: timed out, left behind, or started elsewhere.
+        batch: How many of them are taken at once.
+        concurrency: How many sagas it has in its hands at most. More can be started; they wait their turn.
+        threads: How many actions that are plain functions run at once.
+        park_after: Seconds for which a saga of a definition that is not known here is left to others, before it is
+            parked for an operator to see.
+        topic: Where events that steps emit are published unless they say otherwise.
+        announce: Publish what happens to sagas (`saga.started`, `saga.completed`, ...) to this topic, over the outbox.
+        source: The source of these events.
+        retain: Seconds for which ended sagas are kept; a week. None: for ever.
+        clock: Where its time comes from, in place of the engine's.
+    """
+
+    type: ClassVar[str] = "orchestrator"
+
+    def __init__(
+        self,
+        engine: Any,
+        *definitions: Any,
+        name: str = "sagas",
+        lease: Seconds = 30.0,
+        poll: Seconds = 5.0,
+        batch: int = 100,
+        concurrency: int = 1000,
+        threads: int = 32,
+        park_after: Seconds = 60.0,
+        topic: str = "sagas",
+        announce: str | None = None,
+        source: str = "/sagas",
+        retain: Seconds | None = 7 * 86_400.0,
+        clock: Clock | None = None,
+    ) -> None:
+        self.engine, self.name = engine, name
+        self.store: SagaStore = engine.sagas
+        self.clock: Clock = clock or engine.clock
+        self.lease: float = self._checked("lease", Duration(), lease)
+        self.poll: float = self._checked("poll", Duration(), poll)
+        self.batch: int = self._checked("batch", Count(at_least=1), batch)
+        self.concurrency: int = self._checked("concurrency", Count(at_least=1), concurrency)
+        self.park_after: float = self._checked("park_after", Duration(zero=True), park_after)
+        self.retain: float | None = None if retain is None else self._checked("retain", Duration(), retain)
+        self.topic, self.announce, self.source = topic, announce, source
+        self.definitions = Definitions()
+        for definition in definitions:
+            self.add(definition)
+        self.owner = f"{socket.gethostname()}:{os.getpid()}:{uuid4().hex[:8]}"
+        self.sagas = _Heard(self)
+        """To look at sagas and tell them what to do."""
+        self.writer = Writer(self.store)
+        self.threads = ThreadPoolExecutor(self._checked("threads", Count(at_least=1), threads), f"everkeel-{name}")
+        self.counts: Counter[tuple[str, str]] = Counter()
+        """What this process has seen, by type and word."""
+        self.stopping = False
+        self._skew = 0.0
+        self._drivers: dict[str, Driver] = {}
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._work: asyncio.Task[None] | None = None
+        self._stir = asyncio.Event()
+        self._subscriptions: tuple[Subscription, ...] = ()
+
+    def _checked(self, parameter: str, kind: Kind, value: Any) -> Any:
+        try:
+            return kind.check(value)
+        except ValueError as error:
+            raise ConfigError(f"orchestrator {self.name!r}", parameter, str(error), repr(value)) from None
+
+    def add(self, definition: Any) -> None:
+        """Make a definition known."""
+        if not hasattr(definition, "shape") or not hasattr(definition, "version"):
+            raise ConfigError(f"orchestrator {self.name!r}", "definitions", "must be sagas", repr(definition))
+        self.definitions.add(definition)
+
+    # ------------------------------------------------------------------ starting sagas
+
+    async def run(
+        self,
+        saga: Saga[I, S, R],
+        input: I | None = None,
+        *,
+        id: str | None = None,
+        correlation_id: str | None = None,
+        deadline: Seconds | None = None,
+        timeout: Seconds | None = None,
+    ) -> R:
+        """Start a saga, wait for its end and answer its result; see `start` and `Handle.result`."""
+        handle = await self.start(saga, input, id=id, correlation_id=correlation_id, deadline=deadline)
+        return await handle.result(timeout)
+
+    async def start(
+        self,
+        saga: Saga[I, S, R],
+        input: I | None = None,
+        *,
+        id: str | None = None,
+        correlation_id: str | None = None,
+        deadline: Seconds | None = None,
+        tx: Any = None,
+    ) -> Handle[R]:
+        """Start a saga, and do not wait for it.
+
+        Args:
+            saga: Its definition.
+            input: What it is about.
+            id: Its identity. A second start with the same id and input answers the saga that is there.
+            correlation_id: What it belongs to.
+            deadline: Seconds for its way forward, in place of the definition's.
+            tx: Your own transaction on the engine's database: the saga exists if you commit, and begins then.
+        """
+        self._know(saga, id)
+        key = str(uuid4()) if id is None else id
+        for what, text in (("id", key), ("correlation_id", correlation_id)):
+            if text is not None and (not isinstance(text, str) or not text.strip() or "\0" in text or len(text) > 255):
+                allowed = "must be a text that is not empty, of at most 255 characters"
+                raise ConfigError(f"saga {saga.name!r}", what, allowed, repr(text)[:80])
+        try:
+            given = plain(input)
+            typed(given, saga.input)
+        except (TypeError, ValueError, RecursionError) as error:
+            raise ConfigError(f"saga {saga.name!r}", "input", f"cannot be used: {error}", repr(input)[:200]) from error
+        within = saga.deadline if deadline is None else self._checked("deadline", Duration(), deadline)
+        record = Record(
+            id=key, type=saga.name, version=saga.version, input=given, data=saga.first_state(),
+            correlation_id=correlation_id,
+        )  # fmt: skip
+        mine = tx is None and self._work is not None and not self.stopping and len(self._drivers) < self.concurrency
+        if mine:
+            decision = begin(record, saga.shape, self.now())
+        else:
+            steps = {step.name: StepRecord() for step in saga.steps}
+            decision = Decision(replace(record, steps=steps))
+        new = NewSaga(
+            id=key, type=saga.name, version=saga.version, kind="orchestrated", state=decision.record.state,
+            document=encoded(decision.record), step=decision.record.current(), correlation_id=correlation_id,
+            deadline=within, due=self.lease if mine else 0.0, owner=self.owner if mine else None,
+            emit=self.rows(decision, ()),
+        )  # fmt: skip
+        crash_point("saga.before_create")
+        row, created = await (self.writer.create(new) if tx is None else self.store.create(new, tx=tx))
+        crash_point("saga.after_create")
+        self.learn(row)
+        if not created:
+            self._same(row, saga, given)
+        elif mine:
+            self.saved(decision, emitted=bool(new.emit))
+            decision = replace(decision, record=replace(decision.record, deadline_at=row.deadline_at))
+            if row.deadline_at is not None:
+                look = row.deadline_at if decision.look_at is None else min(decision.look_at, row.deadline_at)
+                decision = replace(decision, look_at=None if decision.record.ended else look)
+            self._drive(saga, decision.record, row, decision)
+        else:
+            self.engine.wakeup.notify(WAKEUP)
+            self._stir.set()
+        return Handle(self, saga, key, created=created)
+
+    def handle(self, saga: Saga[Any, Any, R], id: str) -> Handle[R]:
+        """A handle of a saga that was started before, perhaps elsewhere."""
+        return Handle(self, saga, id, created=False)
+
+    def _know(self, saga: Any, id: str | None) -> None:
+        if not isinstance(saga, Saga):
+            raise ConfigError(f"orchestrator {self.name!r}", "saga", "must be a Saga", repr(saga))
+        known = self.definitions.get(saga.name, saga.version)
+        if known is None:
+            raise UnknownSagaError(saga.name, id or "(new)", saga.version, self.definitions.keys())
+        if known is not saga:
+            raise ConfigError(f"saga {saga.name!r}", "version", f"{saga.version} has another definition here", None)
+
+    def _same(self, row: SagaRow, saga: Saga[Any, Any, Any], given: Any) -> None:
+        if row.type != saga.name:
+            raise SagaConflictError(saga.name, row.id, f"it is a saga {row.type!r}")
+        if decoded(row).input != given:
+            raise SagaConflictError(saga.name, row.id, "it began with another input")
+
+    async def wait(self, id: str, timeout: Seconds | None = None) -> Record:
+        """Wait until a saga has ended or cannot go on without an operator, whoever carries it on."""
+        if timeout is None:
+            return await self._wait(id)
+        limit = self._checked("timeout", Duration(), timeout)
+        task = asyncio.ensure_future(self._wait(id))
+        timer = self.clock.later(asyncio.get_running_loop(), limit, task.cancel)
+        try:
+            return await task
+        except asyncio.CancelledError:
+            current = asyncio.current_task()
+            if current is not None and current.cancelling():
+                task.cancel()
+                raise
+            raise TimeoutError(f"saga {id!r} was not over within {limit:g} s; it goes on") from None
+        finally:
+            timer.cancel()
+
+    async def _wait(self, id: str) -> Record:
+        pause = 0.02
+        while True:
+            if (driver := self._drivers.get(id)) is not None:
+                done, _ = await asyncio.wait({driver.finished, driver.gone}, return_when=asyncio.FIRST_COMPLETED)
+                if driver.finished in done:
+                    return driver.finished.result()
+            row = await self.store.load(id)
+            if row is None:
+                raise SagaNotFoundError(None, id)
+            if row.state in TERMINAL or row.state in STOPPED:
+                return decoded(row)
+            if id not in self._drivers:
+                await self.clock.asleep(pause)
+                pause = min(1.0, pause * 1.5)
+
+    # ------------------------------------------------------------------ life
+
+    async def __aenter__(self) -> Self:
+        if self._work is not None:
+            raise RuntimeError(f"orchestrator {self.name!r} is running already")
+        self.stopping = False
+        self._work = asyncio.create_task(self._watch(), name=f"orchestrator {self.name!r}")
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        await self.stop()
+
+    async def serve(self) -> None:
+        """Work until cancelled: for a process that only carries sagas on."""
+        async with self:
+            assert self._work is not None
+            await asyncio.shield(self._work)
+
+    async def stop(self, grace: Seconds = 10.0) -> None:
+        """Take nothing more, let what is under way end for so many seconds, and leave the rest to others."""
+        work, self._work = self._work, None
+        if work is None:
+            return
+        work.cancel()
+        await asyncio.gather(work, return_exceptions=True)
+        length = self._checked("grace", Duration(zero=True), grace)
+        if self._tasks and length:
+            await asyncio.wait(set(self._tasks), timeout=length)
+        self.stopping = True
+        left = dict(self._drivers)
+        for task in set(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        try:
+            await self.store.extend(self.owner, list(left), 0.0)  # due now: others need not wait for the lease
+        except Exception as trouble:
+            report_trouble(f"orchestrator {self.name!r} could not give back its sagas; their leases run out", trouble)
+        self.threads.shutdown(wait=False)
+
+    async def _watch(self) -> None:
+        helpers = [asyncio.ensure_future(one) for one in (self._hold_on(), self._listen(), self._keep_house())]
+        try:
+            while True:
+                self._stir.clear()
+                more = await self._guarded(self.look(), "could not look for sagas that are due")
+                if more:
+                    continue
+                timer = self.clock.later(asyncio.get_running_loop(), self.poll, self._stir.set)
+                try:
+                    await self._stir.wait()
+                finally:
+                    timer.cancel()
+        finally:
+            for helper in helpers:
+                helper.cancel()
+            await asyncio.gather(*helpers, return_exceptions=True)
+
+    async def _guarded(self, work: Any, what: str) -> Any:
+        try:
+            return await work
+        except Exception as error:
+            report_trouble(f"orchestrator {self.name!r} {what}; it goes on trying", error)
+            return None
+
+    async def look(self) -> bool:
+        """Take over what is due: timed out, left behind, started elsewhere. Answers whether there may be more."""
+        room = min(self.batch, self.concurrency - len(self._drivers))
+        if room <= 0:
+            return False
+        rows = await self.store.claim_due(self.owner, room, self.lease, known=self.definitions.keys())
+        crash_point("saga.after_claim")
+        for row in rows:
+            self.learn(row)
+            self._take_over(row)
+        strangers = await self.store.claim_due(
+            self.owner, self.batch, self.lease, unknown=self.definitions.keys(), overdue=self.park_after
+        )
+        for row in strangers:
+            await self._park(row, f"no definition of {kind_key(row.type, row.version)}", "unknown_definition")
+        return len(rows) == room
+
+    def _take_over(self, row: SagaRow) -> None:
+        definition = self.definitions.get(row.type, row.version)
+        known = self._drivers.get(row.id)
+        if known is not None:
+            known.lose()  # our own lease ran out, and we have it again: begin anew
+        try:
+            record = decoded(row)
+        except ValueError as error:
+            self._soon(self._park(row, str(error), "poison"))
+            return
+        if definition.kind == "choreographed":
+            self._soon(self._attend(definition, row, record))
+        else:
+            self._drive(definition, record, row, None)
+
+    async def _park(self, row: SagaRow, why: str, cause: str) -> None:
+        try:
+            record = decoded(row)
+        except ValueError:
+            record = Record(id=row.id, type=row.type, version=row.version, kind=row.kind, state=row.state)
+        decision = decide(record, None, Poisoned(why, cause), self.now())
+        change = change_of(decision, row.revision, keep=False)
+        if not record.steps:
+            change = replace(change, document=row.document)  # what we cannot read may be read by somebody else
+        if await self.store.save(change) is not None:
+            self.saved(decision, emitted=False)
+
+    async def _attend(self, definition: Any, row: SagaRow, record: Record) -> None:
+        """Choreographed: its time is over, or a confirmation is missing."""
+        decision = decide(record, definition.shape, Tick(), self.now())
+        emitted = definition.commands(decision)
+        rows = [*self.rows(decision, ()), *(row_of(event, topic) for event, topic in emitted)]
+        due = None if decision.look_at is None else max(0.0, decision.look_at - self.now())
+        if await self.store.save(change_of(decision, row.revision, keep=False, due=due, emit=rows)) is not None:
+            self.saved(decision, emitted=bool(rows))
+
+    def _drive(self, saga: Any, record: Record, row: SagaRow, decision: Decision | None) -> None:
+        driver = Driver(self, saga, record, row.revision)
+        self._drivers[row.id] = driver
+        self._soon(driver.run(decision))
+
+    def _soon(self, work: Any) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            report_trouble(f"orchestrator {self.name!r} dropped a saga; it is taken up when its lease is over", error)
+
+    async def _hold_on(self) -> None:
+        """Keep the leases of what is in our hands, and hear of those that others have changed or taken."""
+        while True:
+            await self.clock.asleep(self.lease / 3)
+            drivers = dict(self._drivers)
+            held = await self._guarded(self.store.extend(self.owner, list(drivers), self.lease), "could not hold on")
+            if held is None:
+                continue
+            for id, driver in drivers.items():
+                if id not in held:
+                    driver.lose()
+                elif held[id] > driver.revision:
+                    driver.look_again()
+
+    async def _listen(self) -> None:
+        while True:
+            if await self.engine.wakeup.wait(WAKEUP, 3600.0):
+                self._stir.set()
+
+    async def _keep_house(self) -> None:
+        while self.retain is not None:
+            await self.clock.asleep(60.0 * (0.75 + 0.5 * self.clock.random()))
+            while await self._guarded(self.store.purge(self.retain, 1000), "could not purge") == 1000:
+                await self.clock.asleep(0.05)
+
+    # ------------------------------------------------------------------ for drivers
+
+    def now(self) -> float:
+        """The store's time, as far as we know it."""
+        return self.clock.time() + self._skew
+
+    def learn(self, row: SagaRow) -> None:
+        """What time it is at the store."""
+        self._skew = row.now - self.clock.time()
+
+    def rows(self, decision: Decision, emitted: Iterable[tuple[Event, str | None]]) -> list[OutboxRow]:
+        """What is written to the outbox together with a decision."""
+        rows = [row_of(event, topic or self.topic) for event, topic in emitted]
+        if self.announce is not None:
+            said = reporting.announcements(decision.record, decision.entries, self.source)
+            rows.extend(row_of(event, self.announce) for event in said)
+        return rows
+
+    def saved(self, decision: Decision, *, emitted: bool) -> None:
+        """A decision of ours counts now: count it, and tell those who listen."""
+        record = decision.record
+        if emitted:
+            self.engine.wakeup.notify(OUTBOX)
+        heard = bool(self._subscriptions or hearing.everywhere)
+        for entry in decision.entries:
+            if (word := reporting.COUNTED.get(entry.what)) is not None:
+                self.counts[record.type, word] += 1
+            if heard and (event := reporting.event_of(record, entry)) is not None:
+                hearing.tell(event, self._subscriptions)
+
+    def driven(self, driver: Driver) -> None:
+        """A saga is out of our hands."""
+        if self._drivers.get(driver.record.id) is driver:
+            del self._drivers[driver.record.id]
+        if len(self._drivers) + 1 >= self.concurrency:
+            self._stir.set()  # there was no room, and now there is
+
+    def report_late(self, id: str, report: Report) -> None:
+        """A step was done after we had stopped waiting for it."""
+        if (driver := self._drivers.get(id)) is not None:
+            driver.tell(report)
+        elif isinstance(report.happening, Done):
+            self._soon(self._note_late(id, report.happening))
+
+    async def _note_late(self, id: str, done: Done) -> None:
+        while (row := await self.store.load(id)) is not None:
+            decision = decide(decoded(row), None, done, row.now)
+            if not decision.entries:
+                return
+            held = row.owner is not None and row.due_at is not None and row.due_at > row.now
+            change = change_of(decision, row.revision, keep=held, due=None if decision.resting else 0.0)
+            if await self.store.save(change) is not None:
+                self.saved(decision, emitted=False)
+                self._stir.set()
+                return
+
+    def pass_on(self, id: str, order: Order, asked: asyncio.Future[Record]) -> None:
+        """A saga that was ours is not, and somebody has asked us about it."""
+
+        async def ask() -> None:
+            try:
+                await Sagas.order(self.sagas, id, order)
+                row = await self.store.load(id)
+                assert row is not None
+                asked.set_result(decoded(row))
+            except Exception as error:
+                asked.set_exception(error)
+
+        self._soon(ask())
+
+    def driver_of(self, id: str) -> Driver | None:
+        """Who carries on a saga here, if anybody does."""
+        return self._drivers.get(id)
+
+    # ------------------------------------------------------------------ being watched
+
+    def subscribe(self, listener: Listener, *types: type[events.Event]) -> Subscription:
+        """Hear what happens to the sagas that are in this process's hands."""
+        subscription = Subscription(listener, types, self._unsubscribe)
+        self._subscriptions = (*self._subscriptions, subscription)
+        return subscription
+
+    def _unsubscribe(self, subscription: Subscription) -> None:
+        self._subscriptions = tuple(other for other in self._subscriptions if other is not subscription)
+
+    def snapshot(self) -> Mapping[str, Any]:
+        """Numbers for exporters, the control plane and tests; counts are of this process, by type of saga."""
+        by_type: dict[str, dict[str, int]] = {}
+        for (type, word), count in self.counts.items():
+            by_type.setdefault(type, {})[word] = count
+        return {
+            "name": self.name, "type": self.type, "owner": self.owner, "driving": len(self._drivers),
+            "definitions": list(self.definitions.keys()), "clock_skew": self._skew, "counts": by_type,
+        }  # fmt: skip
+
+    def __repr__(self) -> str:
+        return f"<Orchestrator {self.name!r} of {', '.join(self.definitions.keys())} on {self.engine.name}>"
+
+
+class _Heard(Sagas):
+    """An operator's view that tells this process at once what is wanted of a saga in its hands."""
+
+    def __init__(self, host: Orchestrator) -> None:
+        super().__init__(host.engine)
+        self._host = host
+
+    async def order(self, id: str, order: Order) -> SagaView:
+        driver = self._host.driver_of(id)
+        if driver is None:
+            return await super().order(id, order)
+        await driver.ask(order)
+        return await self.get(id)
+
+    def written(self, decision: Decision) -> None:
+        self._host.saved(decision, emitted=False)

@@ -1,0 +1,184 @@
+"""A saga's record: what each step has done, and what happened when. Plain values; the machine makes the next of the last."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from typing import Any
+
+from everkeel.engines.sagas import TERMINAL, Kind, SagaRow, SagaState
+
+MOST_ENTRIES = 500
+"""Lines of the timeline that are kept, the newest."""
+MOST_TEXT = 2000
+"""Characters kept of an error or a reason."""
+
+
+class StepStatus(StrEnum):
+    """Where a step is."""
+
+    READY = "ready"
+    """Not begun, or waiting for its next try."""
+    RUNNING = "running"
+    """Its action is under way; from here on its compensation counts as registered."""
+    DONE = "done"
+    SKIPPED = "skipped"
+    """Its condition said that it is not needed."""
+    REJECTED = "rejected"
+    """It said no, and nothing was done."""
+    UNKNOWN = "unknown"
+    """It may have been done: the answer never came. It is compensated like one that was."""
+    LATE_DONE = "late_done"
+    """It was done after the saga had turned back."""
+    UNDOING = "undoing"
+    UNDONE = "undone"
+    """Its compensation is confirmed."""
+    UNDO_FAILED = "undo_failed"
+    """Its compensation failed as often as it may."""
+    UNDO_SKIPPED = "undo_skipped"
+    """An operator decided, with a reason, that it stays as it is."""
+
+
+TO_UNDO = frozenset({StepStatus.DONE, StepStatus.UNKNOWN, StepStatus.LATE_DONE})
+"""What a saga that turns back must undo."""
+PASSED = frozenset({StepStatus.DONE, StepStatus.SKIPPED})
+"""What lets the next steps begin."""
+
+
+@dataclass(frozen=True, slots=True)
+class StepRecord:
+    """One step of one saga."""
+
+    status: StepStatus = StepStatus.READY
+    attempts: int = 0
+    """How often its action was begun."""
+    undo_attempts: int = 0
+    """How often its compensation was begun."""
+    maybe: bool = False
+    """Some try may have had its effect without our being told."""
+    done: bool = False
+    """Its success is known, whatever became of it later."""
+    again: bool = False
+    """A success came to light while it was being undone: it must be undone once more."""
+    result: Any = None
+    error: str | None = None
+    not_before: float | None = None
+    """When to try again, or to stop waiting for a confirmation."""
+    started_at: float | None = None
+    ended_at: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One line of a saga's timeline."""
+
+    at: float
+    what: str
+    step: str | None = None
+    detail: str | None = None
+    actor: str | None = None
+    attempt: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Record:
+    """A saga as the machine knows it."""
+
+    id: str
+    type: str
+    version: int
+    kind: Kind = "orchestrated"
+    state: SagaState = SagaState.PENDING
+    cause: str | None = None
+    steps: Mapping[str, StepRecord] = field(default_factory=dict)
+    input: Any = None
+    data: Mapping[str, Any] = field(default_factory=dict)
+    """The state that steps share, as JSON values."""
+    result: Any = None
+    error: str | None = None
+    """What made it turn back."""
+    failed_step: str | None = None
+    correlation_id: str | None = None
+    deadline_at: float | None = None
+    timed_out: bool = False
+    committed: bool = False
+    """It is past its pivot: only forward from here."""
+    parked_from: SagaState | None = None
+    timeline: tuple[Entry, ...] = ()
+
+    @property
+    def ended(self) -> bool:
+        """Is it in a final state?"""
+        return self.state in TERMINAL
+
+    def current(self) -> str | None:
+        """The steps something is happening to, as lists show them."""
+        busy = (StepStatus.RUNNING, StepStatus.UNDOING, StepStatus.UNDO_FAILED)
+        names = [name for name, step in self.steps.items() if step.status in busy]
+        if not names and self.state is SagaState.RUNNING:
+            names = [name for name, step in self.steps.items() if step.status is StepStatus.READY][:1]
+        return ",".join(names) or None
+
+
+# ------------------------------------------------------------------ as a document
+
+
+def encoded(record: Record) -> str:
+    """The part of a record that is kept as a document; the rest has columns of its own."""
+    steps = {name: _sparse(step) for name, step in record.steps.items()}
+    whole: dict[str, Any] = {"steps": steps, "timeline": [_line(entry) for entry in record.timeline]}
+    for name in ("input", "data", "result", "error", "failed_step", "committed", "parked_from"):
+        value = getattr(record, name)
+        if value:
+            whole[name] = value
+    if record.input is not None:
+        whole["input"] = record.input
+    if record.result is not None:
+        whole["result"] = record.result
+    return json.dumps(whole, ensure_ascii=False, separators=(",", ":"))
+
+
+def decoded(row: SagaRow) -> Record:
+    """The record that a row holds; ValueError where its document cannot be read."""
+    try:
+        whole = json.loads(row.document)
+        steps = {name: _step(fields) for name, fields in whole["steps"].items()}
+        timeline = tuple(Entry(*line) for line in whole["timeline"])
+        parked_from = whole.get("parked_from")
+        return Record(
+            id=row.id, type=row.type, version=row.version, kind=row.kind, state=row.state, cause=row.cause, steps=steps,
+            input=whole.get("input"), data=whole.get("data", {}), result=whole.get("result"), error=whole.get("error"),
+            failed_step=whole.get("failed_step"), correlation_id=row.correlation_id, deadline_at=row.deadline_at,
+            timed_out=row.timed_out, committed=whole.get("committed", False),
+            parked_from=None if parked_from is None else SagaState(parked_from), timeline=timeline,
+        )  # fmt: skip
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        raise ValueError(f"the document of saga {row.id!r} cannot be read: {error!r}") from error
+
+
+_DEFAULTS = StepRecord()
+_FIELDS = ("attempts", "undo_attempts", "maybe", "done", "again", "result", "error", "not_before", "started_at",
+           "ended_at")  # fmt: skip
+
+
+def _sparse(step: StepRecord) -> dict[str, Any]:
+    fields: dict[str, Any] = {"status": step.status}
+    for name in _FIELDS:
+        value = getattr(step, name)
+        if value is not None and value is not False and not (name.endswith("attempts") and value == 0):
+            fields[name] = value
+    return fields
+
+
+def _step(fields: dict[str, Any]) -> StepRecord:
+    given = {name: value for name, value in fields.items() if name in _FIELDS}
+    return replace(_DEFAULTS, **given, status=StepStatus(fields["status"]))
+
+
+def _line(entry: Entry) -> list[Any]:
+    line: list[Any] = [entry.at, entry.what, entry.step, entry.detail, entry.actor, entry.attempt]
+    while line[-1] is None:
+        line.pop()
+    return line
