@@ -271,4 +271,4 @@ def test_whatever_happens_every_event_has_one_effect_and_none_is_lost() -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_whatever_happens_for_longer() -> None:
-    run_state_machine_as_test(Pipeline, settings=settings(max_examples=1500, stateful_step_count=50, deadline=None))
+    run_state_machine_as_test(Pipeline, settings=settings(max_examples=800, stateful_step_count=50, deadline=None))
