@@ -14,7 +14,7 @@ export PYRIGHT_PYTHON_IGNORE_WARNINGS = 1
 SUMMARY := $(VENV)/test-summary.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all bench lint docs servers clean
+.PHONY: help demo test test-all crash bench lint docs servers clean
 .NOTPARALLEL:
 
 help: ## this list
@@ -36,6 +36,9 @@ test-all: $(VENV)/.test ## also the slow tests, many more random examples, and c
 	$(BIN)/coverage combine -q && $(BIN)/coverage report
 	EVERKEEL_TEST_SUMMARY=$(SUMMARY) $(BIN)/python scripts/other_pythons.py --slow
 	@echo; cat $(SUMMARY)
+
+crash: $(VENV)/.test ## 500 times kill -9 to producers, relays, consumers and servers; counts what was lost (nothing)
+	@$(BIN)/python tests/crash/campaign.py $(ARGS)
 
 bench: $(BENCH)/.bench ## side by side with peers, in one run
 	@$(BENCH)/bin/python benchmarks/run.py $(ARGS)
