@@ -19,8 +19,8 @@ class Context(Generic[I, S]):
     same time each have a copy of their own, and their changes are merged field by field.
     """
 
-    __slots__ = ("attempt", "cause", "correlation_id", "emitted", "input", "results", "saga_id", "saga_type", "state",
-                 "step", "undo")  # fmt: skip
+    __slots__ = ("attempt", "cause", "correlation_id", "emitted", "input", "number", "results", "saga_id",
+                 "saga_type", "state", "step", "undo")  # fmt: skip
 
     def __init__(
         self,
@@ -35,10 +35,12 @@ class Context(Generic[I, S]):
         correlation_id: str | None,
         cause: str | None = None,
         undo: bool = False,
+        number: int = 1,
     ) -> None:
         self.saga_id, self.saga_type, self.step, self.attempt = saga_id, saga_type, step, attempt
         self.input, self.state, self.results = input, state, results
         self.correlation_id, self.cause, self.undo = correlation_id, cause, undo
+        self.number = number
         self.emitted: list[tuple[Event, str | None]] = []
 
     @property
@@ -59,8 +61,13 @@ class Context(Generic[I, S]):
     def emit(self, event: Event, *, topic: str | None = None) -> None:
         """Send an event with this step: it is written in the transaction that says that the step is done, or not at
         all. It is given the saga's id, type, step and correlation, and an id that is the same in every try."""
-        number = len(self.emitted)
-        attributes: dict[str, Any] = {"sagaid": self.saga_id, "sagatype": self.saga_type, "sagastep": self.step}
+        place = len(self.emitted)
+        attributes: dict[str, Any] = {
+            "sagaid": self.saga_id,
+            "sagatype": self.saga_type,
+            "sagastep": self.step,
+            "sagastepnumber": self.number,
+        }
         if self.undo:
             attributes["sagacompensating"] = True
         if event.correlation_id is None:
@@ -68,7 +75,7 @@ class Context(Generic[I, S]):
         if event.key is None:
             attributes["partitionkey"] = self.saga_id
         marked = event.changed(**attributes)
-        marked = type(event)._made(f"{self.key}:{number}", event.source, event.type, marked.attributes, event.body)
+        marked = type(event)._made(f"{self.key}:{place}", event.source, event.type, marked.attributes, event.body)
         self.emitted.append((marked, topic))
 
     def __repr__(self) -> str:

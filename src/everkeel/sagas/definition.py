@@ -97,10 +97,10 @@ class Step:
                 raise ConfigError(owner, what, "must be a function of the context", repr(work))
         if compensation is not None and action is compensation:
             raise ConfigError(owner, "compensation", "must not be the action itself", None)
-        self.attempts = _checked(owner, "attempts", Count(at_least=1), attempts)
-        self.undo_attempts = _checked(owner, "undo_attempts", Count(at_least=1), undo_attempts)
-        self.timeout = None if timeout is None else _checked(owner, "timeout", Duration(), timeout)
-        self.undo_timeout = None if undo_timeout is None else _checked(owner, "undo_timeout", Duration(), undo_timeout)
+        self.attempts = checked(owner, "attempts", Count(at_least=1), attempts)
+        self.undo_attempts = checked(owner, "undo_attempts", Count(at_least=1), undo_attempts)
+        self.timeout = None if timeout is None else checked(owner, "timeout", Duration(), timeout)
+        self.undo_timeout = None if undo_timeout is None else checked(owner, "undo_timeout", Duration(), undo_timeout)
         try:
             self.backoff, self.jitter = as_backoff(backoff), as_jitter(jitter)
         except ValueError as error:
@@ -152,7 +152,8 @@ class Parallel:
         self.steps = steps
 
 
-def _checked(owner: str, parameter: str, kind: Kind, value: Any) -> Any:
+def checked(owner: str, parameter: str, kind: Kind, value: Any) -> Any:
+    """A setting as it is kept; a `ConfigError` where it is not allowed."""
     try:
         return kind.check(value)
     except ValueError as error:
@@ -203,14 +204,14 @@ class Saga(Generic[I, S, R]):
             raise ConfigError("saga", "name", "must be a text that is not empty, without '@'", repr(name))
         owner = f"saga {name!r}"
         self.name = name
-        self.version: int = _checked(owner, "version", Count(at_least=1), version)
-        self.deadline: float | None = None if deadline is None else _checked(owner, "deadline", Duration(), deadline)
+        self.version: int = checked(owner, "version", Count(at_least=1), version)
+        self.deadline: float | None = None if deadline is None else checked(owner, "deadline", Duration(), deadline)
         if on_blocked not in ("stop", "continue"):
             raise ConfigError(owner, "on_blocked", "must be 'stop' or 'continue'", repr(on_blocked))
         self.on_blocked = on_blocked
         self.input, self.state, self.result, self.returns = input, state, result, returns
         self.steps, self.after = _arranged(owner, steps)
-        _check_order(owner, self.after)
+        check_order(owner, self.after)
         _check_compensations(owner, self.steps, self.after)
 
     @cached_property
@@ -258,7 +259,12 @@ class Saga(Generic[I, S, R]):
             correlation_id=record.correlation_id,
             cause=record.cause,
             undo=undo,
+            number=self._numbers[step],
         )
+
+    @cached_property
+    def _numbers(self) -> Mapping[str, int]:
+        return {step.name: number for number, step in enumerate(self.steps, 1)}
 
     def first_state(self) -> Mapping[str, Any]:
         """The shared state a saga begins with."""
@@ -321,15 +327,16 @@ def _arranged(owner: str, parts: Iterable[Step | Parallel]) -> tuple[tuple[Step,
         before = tuple(step.name for step in group)
     if not steps:
         raise ConfigError(owner, "steps", "must be at least one", None)
+    return tuple(steps), after
+
+
+def check_order(owner: str, after: Mapping[str, Sequence[str]]) -> None:
+    """Every step waits only for steps that there are, and none for itself."""
     for name, names in after.items():
         for other in names:
             if other not in after:
                 allowed = f"waits for {other!r}, which is no step of this saga"
                 raise ConfigError(owner, f"step {name!r}", allowed, None)
-    return tuple(steps), after
-
-
-def _check_order(owner: str, after: Mapping[str, Sequence[str]]) -> None:
     done: set[str] = set()
     while len(done) < len(after):
         free = [name for name, names in after.items() if name not in done and done.issuperset(names)]

@@ -123,7 +123,7 @@ class Driver:
             self._wake = None
 
     async def _settle(self, *, claimed: bool = False) -> Decision | None:
-        """Have the machine decide about everything that happened, and save its answer. None: it is not ours any more."""
+        """Have the machine decide about everything that happened, and save its answer. None: it is no longer ours."""
         taken, self._inbox = self._inbox, []
         failures = 0
         while not self._lost:

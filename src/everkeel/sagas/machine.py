@@ -400,9 +400,9 @@ class _Turn:
         if self.state is not SagaState.PARKED:
             raise self.illegal("resume", why="only a parked saga can be resumed")
         self.note("resumed", detail=order.reason, actor=order.actor)
-        self.become(self.record.parked_from or SagaState.RUNNING, parked_from=None, cause=None)
-        if self.state is SagaState.COMPENSATING:
-            self.record = replace(self.record, cause="operator")
+        goes_on = self.record.parked_from or SagaState.RUNNING
+        cause = "operator" if goes_on is SagaState.COMPENSATING else None
+        self.become(goes_on, parked_from=None, cause=cause)
         for name, step in self.steps.items():
             if step.status is StepStatus.READY:
                 self.change(name, attempts=0, not_before=None)

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from typing import Any, ClassVar, Generic, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar
 from uuid import uuid4
 
 from everkeel import events
@@ -33,6 +33,7 @@ from everkeel.runtime.events import Listener, Subscription
 from everkeel.runtime.settings import Count, Duration, Kind, Seconds
 from everkeel.runtime.trouble import report as report_trouble
 from everkeel.sagas import reporting
+from everkeel.sagas.choreography import Choreography, Tracker
 from everkeel.sagas.definition import Definitions, Saga, plain, typed
 from everkeel.sagas.driver import STOPPED, Driver, change_of
 from everkeel.sagas.happenings import Done, Order, Poisoned, Tick
@@ -42,6 +43,9 @@ from everkeel.sagas.record import Record, StepRecord, decoded, encoded
 from everkeel.sagas.service import WAKEUP, Sagas
 from everkeel.sagas.view import SagaView
 from everkeel.sagas.writer import Writer
+
+if TYPE_CHECKING:
+    from everkeel.messaging.consumer.consumer import Consumer
 
 I = TypeVar("I")  # noqa: E741 - the input
 S = TypeVar("S")
@@ -70,7 +74,7 @@ class Handle(Generic[R]):
         if record.state is SagaState.COMPENSATED:
             raise SagaCompensatedError(record.type, record.id, record.cause, record.failed_step, record.error)
         step = record.current() or record.failed_step
-        error = record.steps[step].error if step in record.steps else record.error
+        error = record.steps[step].error if step is not None and step in record.steps else None
         raise SagaStoppedError(record.type, record.id, record.state.value, step, error or record.error)
 
     async def view(self) -> SagaView:
@@ -112,7 +116,7 @@ class Orchestrator:
         clock: Where its time comes from, in place of the engine's.
     """
 
-    type: ClassVar[str] = "orchestrator"
+    kind: ClassVar[str] = "orchestrator"
 
     def __init__(
         self,
@@ -147,6 +151,7 @@ class Orchestrator:
         self.owner = f"{socket.gethostname()}:{os.getpid()}:{uuid4().hex[:8]}"
         self.sagas = _Heard(self)
         """To look at sagas and tell them what to do."""
+        self.tracker = Tracker(self)
         self.writer = Writer(self.store)
         self.threads = ThreadPoolExecutor(self._checked("threads", Count(at_least=1), threads), f"everkeel-{name}")
         self.counts: Counter[tuple[str, str]] = Counter()
@@ -253,6 +258,14 @@ class Orchestrator:
             self._stir.set()
         return Handle(self, saga, key, created=created)
 
+    async def observe(self, event: Event, *, tx: Any = None) -> bool:
+        """Take note of an event of a choreographed saga; False: it belongs to none that is known here."""
+        return await self.tracker.observe(event, tx=tx)
+
+    def follow(self, consumer: Consumer) -> None:
+        """Have a consumer's events followed: all that a choreography knows."""
+        self.tracker.follow(consumer)
+
     def handle(self, saga: Saga[Any, Any, R], id: str) -> Handle[R]:
         """A handle of a saga that was started before, perhaps elsewhere."""
         return Handle(self, saga, id, created=False)
@@ -294,8 +307,9 @@ class Orchestrator:
         pause = 0.02
         while True:
             if (driver := self._drivers.get(id)) is not None:
-                done, _ = await asyncio.wait({driver.finished, driver.gone}, return_when=asyncio.FIRST_COMPLETED)
-                if driver.finished in done:
+                both: set[asyncio.Future[Any]] = {driver.finished, driver.gone}
+                await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+                if driver.finished.done():
                     return driver.finished.result()
             row = await self.store.load(id)
             if row is None:
@@ -397,7 +411,8 @@ class Orchestrator:
         except ValueError as error:
             self._soon(self._park(row, str(error), "poison"))
             return
-        if definition.kind == "choreographed":
+        assert definition is not None  # only what is known was claimed
+        if isinstance(definition, Choreography):
             self._soon(self._attend(definition, row, record))
         else:
             self._drive(definition, record, row, None)
@@ -414,7 +429,7 @@ class Orchestrator:
         if await self.store.save(change) is not None:
             self.saved(decision, emitted=False)
 
-    async def _attend(self, definition: Any, row: SagaRow, record: Record) -> None:
+    async def _attend(self, definition: Choreography, row: SagaRow, record: Record) -> None:
         """Choreographed: its time is over, or a confirmation is missing."""
         decision = decide(record, definition.shape, Tick(), self.now())
         emitted = definition.commands(decision)
@@ -554,7 +569,7 @@ class Orchestrator:
         for (type, word), count in self.counts.items():
             by_type.setdefault(type, {})[word] = count
         return {
-            "name": self.name, "type": self.type, "owner": self.owner, "driving": len(self._drivers),
+            "name": self.name, "type": self.kind, "owner": self.owner, "driving": len(self._drivers),
             "definitions": list(self.definitions.keys()), "clock_skew": self._skew, "counts": by_type,
         }  # fmt: skip
 

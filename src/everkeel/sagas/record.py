@@ -1,4 +1,4 @@
-"""A saga's record: what each step has done, and what happened when. Plain values; the machine makes the next of the last."""
+"""A saga's record: what each step has done, and what happened when. The machine makes the next one of the last."""
 
 from __future__ import annotations
 
