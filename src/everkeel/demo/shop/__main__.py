@@ -1,0 +1,7 @@
+"""One service of the shop, in a process of its own."""
+
+import sys
+
+from everkeel.demo.shop.running import main
+
+main(sys.argv[1:])

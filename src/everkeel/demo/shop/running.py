@@ -1,0 +1,93 @@
+"""What every service of the shop has: an engine, an outbox with its relay, consumers, and a web server."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import Iterator
+from contextlib import AsyncExitStack, contextmanager
+from importlib.resources import as_file, files
+from typing import Any, ClassVar
+
+from everkeel import config
+from everkeel.control import ControlPlane, Token, dead_letters_section, outbox_section
+from everkeel.demo.shop.books import Books
+from everkeel.demo.shop.world import TOPIC, World
+from everkeel.messaging import Consumer, DeadLetters, Outbox, Relay
+
+
+class Running:
+    """A service that runs. Subclasses say what it answers (`app`) and what it reacts to (`consumers`)."""
+
+    service: ClassVar[str]
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.engine: Any = world.engine_of(self.service)
+        self.transport: Any = world.transport_of(self.service)
+        self.books = Books(self.engine, self.service)
+        self.outbox = Outbox(self.engine, transport=self.transport, name=self.service, topic=TOPIC)
+        self.relay: Relay = self.outbox.relay(poll=0.2, lease=3.0)
+
+    def app(self) -> Any:
+        """What it answers over HTTP."""
+        raise TypeError(f"{type(self).__name__} does not say what it answers")
+
+    def consumers(self) -> list[Consumer]:
+        """What it does about events."""
+        return []
+
+    def consumer(self, name: str, **settings: Any) -> Consumer:
+        """A consumer of the shop's events: short leases, because here services are killed for show."""
+        common: dict[str, Any] = {"lease": 3.0, "attempts": 3, "backoff": 0.2, "max_pause": 1.0, "concurrency": 6}
+        return Consumer(name, self.transport, topics=TOPIC, engine=self.engine, **{**common, **settings})
+
+    async def prepare(self, stack: AsyncExitStack) -> None:
+        """More to start, and to end with the service."""
+
+    async def run(self, *, alone: bool = True) -> None:
+        """Serve until told to stop. `alone`: the process is the service's, and so are its signals."""
+        import uvicorn
+
+        with as_file(files("everkeel.demo.shop").joinpath("everkeel.yaml")) as path:
+            config.load(path, env={})
+        async with AsyncExitStack() as stack:
+            await stack.enter_async_context(self.engine)
+            await self.books.open()
+            await self.prepare(stack)
+            await stack.enter_async_context(self.relay)
+            for consumer in self.consumers():
+                await stack.enter_async_context(consumer)
+            settings = uvicorn.Config(
+                self.plane().beside(self.app()), host="127.0.0.1", port=self.world.ports[self.service],
+                log_level="error", ws="none", timeout_graceful_shutdown=1,
+            )  # fmt: skip
+            await (uvicorn.Server(settings) if alone else _guest()(settings)).serve()
+
+    def plane(self) -> ControlPlane:
+        """The control plane of the service, with its dead letters and its outbox."""
+        plane = ControlPlane(tokens=[Token("operator", "admin", self.world.token)], requests_per_second=500)
+        plane.add_section(dead_letters_section(DeadLetters(self.engine)))
+        plane.add_section(outbox_section(self.outbox, self.relay))
+        return plane
+
+
+def _guest() -> Any:
+    """A server that leaves the signals of the process alone."""
+    import uvicorn
+
+    class Guest(uvicorn.Server):
+        @contextmanager
+        def capture_signals(self) -> Iterator[None]:
+            yield
+
+    return Guest
+
+
+def main(arguments: list[str]) -> None:
+    """`python -m everkeel.demo.shop SERVICE WORLD.json`: one service, in a process of its own."""
+    from everkeel.demo.shop.services import SERVICE_CLASSES
+
+    name, path = arguments
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the director ends its services itself
+    asyncio.run(SERVICE_CLASSES[name](World.read(path)).run())

@@ -1,0 +1,205 @@
+"""What happens to the shop, one thing after another. Each scenario says what it shows and what must come of it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import httpx2
+
+from everkeel.demo.shop.customers import Customers
+from everkeel.demo.shop.stage import Stage
+from everkeel.runtime.clock import DEFAULT
+
+SETTLED_WITHIN = 45.0
+
+
+@dataclass
+class Outcome:
+    """What came of a scenario."""
+
+    name: str
+    title: str
+    orders: int = 0
+    confirmed: int = 0
+    cancelled: int = 0
+    seconds: float = 0.0
+    notes: list[str] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+
+    def must(self, holds: bool, what: str) -> None:
+        """Note what should have been so."""
+        if not holds:
+            self.problems.append(what)
+
+
+@dataclass
+class Scene:
+    """What a scenario may use."""
+
+    stage: Stage
+    customers: Customers
+    orders: int
+    outcome: Outcome
+    show: Callable[[str], None]
+
+    async def buy(self, how_many: int | None = None, **how: Any) -> list[str]:
+        """Customers buy; in the books of this scenario."""
+        placed = await self.customers.buy(self.outcome.name, how_many or self.orders, **how)
+        self.outcome.orders += len(placed)
+        return placed
+
+    async def settled(self, placed: list[str]) -> Counter[str]:
+        """Wait until these orders are confirmed or cancelled; answers how many of each."""
+        give_up = DEFAULT.monotonic() + SETTLED_WITHIN
+        while True:
+            rows = await self.stage.books["orders"].rows("SELECT id, status FROM orders")
+            found = Counter(str(row[1]) for row in rows if str(row[0]) in set(placed))
+            self.show(", ".join(f"{count} {status}" for status, count in sorted(found.items())))
+            if found["placed"] == 0 and found.total() == len(placed):
+                self.outcome.confirmed += found["confirmed"]
+                self.outcome.cancelled += found["cancelled"]
+                return found
+            if DEFAULT.monotonic() > give_up:
+                self.outcome.problems.append(f"{found['placed']} orders are still open after {SETTLED_WITHIN:g} s")
+                return found
+            await DEFAULT.asleep(0.1)
+
+    async def provider(self, **settings: Any) -> None:
+        """Give the payment provider a good day or a bad one."""
+        async with httpx2.AsyncClient() as client:
+            (await client.post(f"{self.stage.world.url('payments')}/provider", json=settings)).raise_for_status()
+
+    async def restock(self, item: str, count: int) -> None:
+        """Fill the shelf."""
+        async with httpx2.AsyncClient() as client:
+            url = f"{self.stage.world.url('inventory')}/stock"
+            (await client.post(url, json={"item": item, "count": count})).raise_for_status()
+        self.stage.stocked += count
+
+    async def ask(self, service: str, method: str, path: str, **more: Any) -> Any:
+        """Ask a service's control plane, as an operator would."""
+        headers = {"Authorization": f"Bearer {self.stage.world.token}"}
+        async with httpx2.AsyncClient(headers=headers, timeout=10.0) as client:
+            answer = await client.request(method, f"{self.stage.world.url(service)}/everkeel{path}", **more)
+            answer.raise_for_status()
+            return answer.json()
+
+    async def opened(self, service: str, breaker: str) -> int:
+        """How often a circuit has opened so far."""
+        metrics = (await self.ask(service, "GET", f"/metrics/circuit_breaker/{breaker}"))["metrics"]
+        return sum(count for change, count in metrics["transitions"].items() if change.endswith("_to_open"))
+
+
+async def happy(scene: Scene) -> None:
+    """Half of the orders are orchestrated, half choreographed."""
+    found = await scene.settled(await scene.buy())
+    scene.outcome.must(found["cancelled"] == 0, "orders were cancelled on a good day")
+
+
+async def slow_provider(scene: Scene) -> None:
+    """Tries are cut off and repeated with the same key; nobody pays twice."""
+    await scene.provider(mode="slow")
+    placed = await scene.buy(max(4, scene.orders // 2))
+    await DEFAULT.asleep(2.0)
+    await scene.provider(mode="fine")
+    await scene.settled(placed)
+
+
+async def provider_down(scene: Scene) -> None:
+    """Circuits open, what was reserved is released, orders are cancelled."""
+    before = await scene.opened("orders", "shop.charge")
+    await scene.provider(mode="down")
+    placed = await scene.buy()
+    found = await scene.settled(placed)
+    opened = await scene.opened("orders", "shop.charge") - before
+    scene.outcome.notes.append(f"the circuit to the payments opened {opened} times")
+    scene.outcome.must(opened > 0, "the circuit did not open in an outage")
+    scene.outcome.must(found["confirmed"] == 0, "orders were confirmed without being paid for")
+    await scene.provider(mode="fine")
+
+
+async def out_of_stock(scene: Scene) -> None:
+    """That is an answer, not an outage: orders are cancelled at once, and no circuit opens."""
+    before = await scene.opened("orders", "shop.reserve")
+    found = await scene.settled(await scene.buy(item="sextant"))
+    scene.outcome.must(found["confirmed"] == 0, "something that was not there was sold")
+    opened = await scene.opened("orders", "shop.reserve") - before
+    scene.outcome.must(opened == 0, "a circuit opened because of a business answer")
+
+
+async def duplicates(scene: Scene) -> None:
+    """The broker delivers everything several times; nothing is done twice."""
+    from everkeel.messaging import Event, Message
+
+    transport = scene.stage.world.transport_of("director")
+    placed = await scene.buy(style="choreographed")
+    for id in placed:
+        order = scene.customers.accepted[id]
+        copy = Event("OrderPlaced", order, source="/orders", id=id, key=id)
+        await transport.publish([Message("shop", copy), Message("shop", copy)])
+    found = await scene.settled(placed)
+    scene.outcome.must(found["confirmed"] == len(placed), "a copy of an event did harm")
+    if not scene.stage.in_one_process:
+        await transport.close()
+
+
+async def killed(scene: Scene) -> None:
+    """kill -9 for the orders service, then a new one, which carries its sagas on."""
+    if scene.stage.in_one_process:
+        scene.outcome.notes.append("SKIPPED: in one process there is nothing to kill")
+        return
+    await scene.provider(mode="slow")
+    placed = await scene.buy()
+    await scene.stage.kill("orders")
+    scene.show("orders is dead")
+    await scene.provider(mode="fine")
+    await scene.stage.start("orders")
+    await scene.settled(placed)
+
+
+async def dead_letter(scene: Scene) -> None:
+    """Events that the payments service cannot handle become dead letters: looked at, fixed, replayed."""
+    await scene.provider(broken=True)
+    placed = await scene.buy(3, style="choreographed")
+    letters: list[Any] = []
+    for _ in range(200):
+        letters = (await scene.ask("payments", "GET", "/dlq", params={"status": "pending"}))["letters"]
+        scene.show(f"{len(letters)} dead letters")
+        if len(letters) >= len(placed):
+            break
+        await DEFAULT.asleep(0.1)
+    scene.outcome.must(len(letters) == len(placed), f"{len(letters)} dead letters in place of {len(placed)}")
+    if letters:
+        scene.outcome.notes.append(f"the error says: {letters[0]['untrusted']['error']}")
+    await scene.provider(broken=False)
+    for letter in letters:
+        await scene.ask("payments", "POST", f"/dlq/{letter['id']}/replay", json={"reason": "the bug is fixed"})
+    await scene.settled(placed)
+
+
+async def load_spike(scene: Scene) -> None:
+    """Those the shop cannot serve are told so at once, and come back later."""
+    shed = scene.customers.told["shed"]
+    impatient = scene.buy(scene.orders * 10, at_once=100, patient=False)
+    patient = scene.buy(scene.orders, at_once=20)
+    placed = [id for some in await asyncio.gather(impatient, patient) for id in some]
+    scene.outcome.notes.append(f"{scene.customers.told['shed'] - shed} were sent away at once")
+    await scene.settled(placed)
+
+
+Play = Callable[[Scene], Awaitable[None]]
+
+SCENARIOS: dict[str, tuple[str, Play]] = {
+    "happy": ("Everything works", happy),
+    "slow": ("The payment provider is slow", slow_provider),
+    "down": ("The payment provider is down", provider_down),
+    "stock": ("Out of stock", out_of_stock),
+    "duplicates": ("Every event arrives three times", duplicates),
+    "killed": ("A service is killed in the middle", killed),
+    "dead-letter": ("A bug, dead letters, a replay", dead_letter),
+    "spike": ("Ten times as many customers", load_spike),
+}
