@@ -140,7 +140,7 @@ def test_generating_again_keeps_what_was_written_and_shows_what_changes(small: d
     assert "async def list_orders() -> None:" in text
     assert "async def put_order" in text
     note = next(change.note for change in plan.changes if change.path.endswith("handlers/default.py"))
-    assert note == "no longer in the document, kept: put_order"
+    assert note == "not in the document, kept: put_order"
     assert (tmp_path / "README.md").read_text() == "mine"
 
 

@@ -107,7 +107,7 @@ class OperationClient(AsyncAdaptiveClient):
             sent["headers"].setdefault("Content-Type", media or "application/octet-stream")
         elif body is not None:
             sent["content"] = _as_json(body)
-            sent["headers"]["Content-Type"] = "application/json"
+            sent["headers"].setdefault("Content-Type", media or "application/json")
         response = await self.adaptive.acall(self._sent, method, path, sent)
         response.raise_for_status()
         return response
@@ -117,6 +117,7 @@ class OperationClient(AsyncAdaptiveClient):
 
 
 def _as_json(body: Any) -> bytes:
-    from pydantic_core import to_json
+    """What was given, and no more: a property left out is not the same as one that is null."""
+    from pydantic import TypeAdapter
 
-    return to_json(body, by_alias=True)
+    return TypeAdapter(Any).dump_json(body, by_alias=True, exclude_unset=True)

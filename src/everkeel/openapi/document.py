@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias
+from urllib.parse import unquote
 
 from everkeel.errors import ConfigError
 
@@ -122,7 +123,7 @@ class Document:
             raise self.error(origin, "must stay inside the document (begin with '#/'): nothing is fetched", reference)
         node: Any = self.root
         for part in reference[1:].split("/")[1:]:
-            key = part.replace("~1", "/").replace("~0", "~")
+            key = unquote(part).replace("~1", "/").replace("~0", "~")  # a pointer in a URI: `%7Bid%7D` is `{id}`
             if isinstance(node, Mapping) and key in node:
                 node = node[key]
             elif isinstance(node, list) and key.isdigit() and int(key) < len(node):

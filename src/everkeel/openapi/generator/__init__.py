@@ -61,11 +61,11 @@ def generate(
         )  # fmt: skip
         shared[path] = result.text
         if result.orphaned:
-            notes[path] = f"no longer in the document, kept: {', '.join(result.orphaned)}"
+            notes[path] = f"not in the document, kept: {', '.join(result.orphaned)}"
     theirs = {
         f"{name}/handlers/__init__.py": '"""What the operations do."""\n',
         f"{name}/py.typed": "",
-        "pyproject.toml": project.pyproject(document, name),
+        "pyproject.toml": project.pyproject(document, plans, name),
         "README.md": project.readme(document, plans, name),
     }
     settled = writing.settle(folder, ours, theirs, shared, force=force)

@@ -44,15 +44,19 @@ def _method(plan: Plan) -> str:
     if raw:
         at = arguments.index("*") if "*" in arguments else len(arguments)
         arguments.insert(at, "content: bytes")
+        if _multipart(plan):  # only who has made the content knows its boundary
+            arguments.insert(at + 1, "media: str")
     given = [literal(plan.operation.method.upper()), _address(plan)]
     for place, word in (("query", "query"), ("header", "headers"), ("cookie", "cookies")):
         pairs = [f"{literal(one.wire)}: {one.name}" for one in plan.parameters if one.place == place]
         if pairs:
             given.append(f"{word}={{{', '.join(pairs)}}}")
     if raw and plan.body is not None:
-        given += ["content=content", f"media={literal(plan.body.media)}"]
+        given += ["content=content", "media=media" if _multipart(plan) else f"media={literal(plan.body.media)}"]
     elif plan.body is not None:
         given.append("body=body")
+        if plan.body.media != "application/json":
+            given.append(f"media={literal(plan.body.media)}")
     result = plan.returns
     if result not in ("None", "Response"):
         given.append(f"returns={result}")
@@ -69,6 +73,10 @@ def _method(plan: Plan) -> str:
     else:
         lines += [called(f"answer: {result} = await self.call", given, indent=8), "        return answer"]
     return "\n".join(lines)
+
+
+def _multipart(plan: Plan) -> bool:
+    return plan.body is not None and plan.body.media.lower().startswith("multipart/")
 
 
 def _address(plan: Plan) -> str:

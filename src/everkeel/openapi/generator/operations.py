@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from everkeel.openapi.client import OperationClient
 from everkeel.openapi.document import Document, Operation
 from everkeel.openapi.generator.schemas import Type, Types
 from everkeel.openapi.generator.source import literal
@@ -15,6 +16,11 @@ from everkeel.openapi.naming import Names, camel, snake
 __all__ = ["Body", "Parameter", "Plan", "plan"]
 
 _HOLE = re.compile(r"\{([^{}]*)\}")
+# What an operation must not be called, beside what a client has already: names of the modules it stands in.
+_OF_MODULES = (
+    "router", "app", "handlers", "annotations", "part", "protection", "adaptive",
+    "date", "datetime", "time", "timedelta",
+)  # fmt: skip
 _PLACES = {"path": "Path", "query": "Query", "header": "Header", "cookie": "Cookie"}
 
 
@@ -100,7 +106,7 @@ class Plan:
 
 def plan(document: Document, types: Types, policies: Mapping[str, Mapping[str, Any]]) -> list[Plan]:
     """The plan of every operation, in the document's order; `policies` by operation id."""
-    names = Names("router", "app", "handlers", "annotations")
+    names = Names(*_OF_MODULES, *(word for word in dir(OperationClient) if not word.startswith("_")))
     return [
         _planned(document, types, operation, names, policies.get(operation.id, {}))
         for operation in document.operations()
@@ -133,7 +139,7 @@ def _parameters(document: Document, types: Types, operation: Operation) -> tuple
             if place not in _PLACES:
                 raise document.error(f"{at}/in", "must be path, query, header or cookie", place)
             found[place, parameter["name"]] = (parameter, at)
-    taken = Names("request", "response", "handlers", "self", "body")
+    taken = Names("request", "response", "handlers", "self", "body", "content", "media", "part", "answer")
     holes: dict[str, str] = {}
     for hole in _HOLE.findall(operation.path):
         holes.setdefault(hole, taken.give(snake(hole, "value")))

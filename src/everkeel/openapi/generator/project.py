@@ -12,8 +12,11 @@ from everkeel.openapi.generator.source import one_line, prose
 __all__ = ["pyproject", "readme", "title"]
 
 
-def pyproject(document: Document, package: str) -> str:
+def pyproject(document: Document, plans: Sequence[Plan], package: str) -> str:
     """The project file of the generated service."""
+    needed = ["everkeel[fastapi,uvicorn,httpx2,yaml]", "pydantic>=2"]
+    if any(plan.body is not None and _form(plan.body.media) for plan in plans):
+        needed.append("python-multipart")  # what `request.form()` reads forms with
     described = json.dumps(one_line(document.title))  # a JSON text is a TOML text
     return f"""\
 [build-system]
@@ -25,7 +28,7 @@ name = {json.dumps(package.replace("_", "-"))}
 version = "0.1.0"
 description = {described}
 requires-python = ">=3.11"
-dependencies = ["everkeel[fastapi,uvicorn,httpx2,yaml]", "pydantic>=2"]
+dependencies = {json.dumps(needed)}
 
 [dependency-groups]
 dev = ["httpx", "pytest", "ruff", "mypy"]
@@ -40,6 +43,10 @@ line-length = 120
 testpaths = ["tests"]
 pythonpath = ["."]
 """
+
+
+def _form(media: str) -> bool:
+    return media.lower().startswith(("multipart/form-data", "application/x-www-form-urlencoded"))
 
 
 def title(document: Document) -> str:

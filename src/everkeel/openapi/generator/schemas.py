@@ -11,6 +11,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
+from urllib.parse import unquote
 
 from everkeel.openapi.document import Document
 from everkeel.openapi.generator.source import called, docstring, literal
@@ -117,10 +118,11 @@ class Types:
         if not isinstance(schema, Mapping):
             raise self.document.error(at, "must be a schema", schema)
         if "$ref" in schema:
-            reference = str(schema["$ref"])
+            reference = unquote(str(schema["$ref"]))  # one spelling for one place
             target = self.document.follow(schema, at)
             if reference in self._named:
-                return Type(self._named[reference], (), reference not in self._enums_at())
+                found = Type(self._named[reference], (), reference not in self._enums_at())
+                return found.or_none() if self._nullable(target, reference) else found
             if reference in self._inside:  # contains itself and is no model: left open
                 return self._plain("Any")
             self._inside.append(reference)
@@ -132,6 +134,13 @@ class Types:
 
     def _enums_at(self) -> set[str]:
         return {place for place, name in self._named.items() if name in self._enums}
+
+    def _nullable(self, schema: Any, at: str) -> bool:
+        """May it be null? The class made of a schema cannot say so: every use of it must."""
+        if not isinstance(schema, Mapping):
+            return False
+        values = schema.get("enum")
+        return self._kinds(schema, at)[1] or (isinstance(values, list) and None in values)
 
     def _described(self, schema: Mapping[str, Any], at: str, name: str) -> Type:
         kinds, nullable = self._kinds(schema, at)

@@ -122,6 +122,8 @@ def _route(plan: Plan) -> str:
         options.append("deprecated=True")
     if plan.result is not None and plan.result.text == "Response":
         options.append("response_model=None")
+    elif plan.result is not None and plan.result.model:  # a property left out is not the same as one that is null
+        options.append("response_model_exclude_unset=True")
     if plan.operation.method == "trace":
         lines = [called("@router.api_route", [*options, 'methods=["TRACE"]'])]
     else:
