@@ -237,7 +237,7 @@ async def test_a_broker_that_is_away_for_hours_costs_no_event_an_attempt(virtual
     transport = Scripted(answer)
     outbox = Outbox(MemoryEngine(), transport=transport)
     await outbox.write([event(str(n), "k" if n % 2 else None) for n in range(250)])
-    async with outbox.relay(attempts=2, lease=20) as relay:
+    async with outbox.relay(attempts=2, lease=20, poll=20) as relay:
         await asyncio.sleep(4 * 3600)
         assert len(transport.batches) < 4 * 3600 / 20  # capped backoff, not a storm
         assert await outbox.engine.dead_letters.count(LetterFilter()) == 0
