@@ -21,8 +21,8 @@ help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
 	@echo "  PYTHON=python3.x chooses the interpreter (make clean first if $(VENV) exists)"
 
-demo: $(VENV)/.installed ## half a minute in the terminal: a flaky dependency, with and without Everkeel
-	@$(BIN)/python -m everkeel.demo
+demo: $(VENV)/.demo ## two minutes: a shop in three services, a run of bad days, an audit of its books (ARGS="--help")
+	@$(BIN)/python -m everkeel.cli demo $(ARGS)
 
 test: $(VENV)/.test ## all tests on this Python, unit and conformance tests on every other one found
 	@rm -f $(SUMMARY)
@@ -75,6 +75,11 @@ $(BIN)/python:
 
 $(VENV)/.installed: pyproject.toml | $(BIN)/python
 	@$(BIN)/python -m pip install -q -e .
+	@touch $@
+
+# What the shop is made with: web services, the control plane with its dashboard, a configuration file.
+$(VENV)/.demo: $(VENV)/.installed
+	@$(BIN)/python -m pip install -q -e ".[starlette,uvicorn,httpx2,yaml]"
 	@touch $@
 
 $(VENV)/.test: $(VENV)/.installed

@@ -22,10 +22,11 @@ COMMANDS: dict[str, Command] = {
     "limit": Command("everkeel.cli.limit", "see, change and drain the rate limits of a running service"),
     "policies": Command("everkeel.cli.policies", "see the policies of a running service; enable, disable, shadow them"),
     "serve": Command("everkeel.cli.serve", "run the control plane alone"),
-    "demo": Command("everkeel.demo.cli", "a payment provider has a bad day, with and without Everkeel"),
+    "demo": Command("everkeel.demo.shop.cli", "a shop in three services, a run of bad days, and an audit of its books"),
     "dlq": Command("everkeel.cli.dlq", "see, replay and discard events that a running service gave up on"),
     "generate": Command("everkeel.cli.generate", "write a protected service and its client from an OpenAPI document"),
     "outbox": Command("everkeel.cli.outbox", "see what waits in a running service's outbox, pause and resume it"),
+    "saga": Command("everkeel.cli.saga", "draw sagas; see those of a running service, help those that are stuck"),
     "schema": Command("everkeel.cli.schema", "print the JSON Schema of a file of configuration, or tables as SQL"),
 }
 

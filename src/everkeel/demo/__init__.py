@@ -1,9 +1,1 @@
-"""Half a minute in the terminal: a payment provider has a bad day, with and without Everkeel. `python -m everkeel.demo`
-
-- `provider`: the simulated provider, whose health changes
-- `clients`: the same call, bare and guarded
-- `ledger`: what became of the calls of one client
-- `story`: sends both clients the same traffic
-- `screen`: shows it while it happens: redrawn in place in a terminal, lines elsewhere
-- `summary`: the table at the end, and one call explained
-"""
+"""Things to watch: `shop`, three services on bad days (`everkeel demo`); `bad_day`, half a minute in one process."""

@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from random import Random
 
 from everkeel import Clock, use_clock
-from everkeel.demo import summary
-from everkeel.demo.screen import Screen, choose_screen
-from everkeel.demo.story import SECONDS, Story, play
+from everkeel.demo.bad_day import summary
+from everkeel.demo.bad_day.screen import Screen, choose_screen
+from everkeel.demo.bad_day.story import SECONDS, Story, play
 
 
 class SeededClock(Clock):
@@ -22,9 +22,9 @@ class SeededClock(Clock):
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """`python -m everkeel.demo`; answers the exit code."""
+    """`python -m everkeel.demo.bad_day`; answers the exit code."""
     parser = argparse.ArgumentParser(
-        prog="python -m everkeel.demo",
+        prog="python -m everkeel.demo.bad_day",
         description="A payment provider has a bad day: the same calls with and without Everkeel.",
     )
     add(parser)
@@ -54,7 +54,7 @@ def _play(options: argparse.Namespace, screen: Screen) -> Story:
 
 
 def add(parser: argparse.ArgumentParser) -> None:
-    """What may be asked of it; `everkeel demo` asks the same."""
+    """What may be asked of it."""
     parser.add_argument(
         "--seconds", type=_length, default=SECONDS, help="how long the story takes (default: %(default)g)"
     )

@@ -6,10 +6,10 @@ import asyncio
 from dataclasses import dataclass
 
 from everkeel import subscribe
-from everkeel.demo import clients
-from everkeel.demo.ledger import Ledger
-from everkeel.demo.provider import Provider
-from everkeel.demo.screen import Screen
+from everkeel.demo.bad_day import clients
+from everkeel.demo.bad_day.ledger import Ledger
+from everkeel.demo.bad_day.provider import Provider
+from everkeel.demo.bad_day.screen import Screen
 from everkeel.events import CircuitClosed, CircuitHalfOpened, CircuitOpened, Event, FellBack
 from everkeel.runtime.explain import Explanation, explain
 

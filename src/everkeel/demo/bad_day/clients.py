@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from everkeel import CircuitBreaker, bulkhead, circuit_breaker, exponential, fallback, guard, retry, timeout
-from everkeel.demo.provider import Provider
+from everkeel.demo.bad_day.provider import Provider
 
 LATER = "accepted, to be charged later"
 

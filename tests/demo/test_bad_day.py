@@ -10,10 +10,10 @@ import sys
 
 import pytest
 
-from everkeel.demo.cli import main
-from everkeel.demo.provider import PHASES
-from everkeel.demo.screen import HEALTH, LiveScreen, Screen, choose_screen
-from everkeel.demo.story import SECONDS, Story, play
+from everkeel.demo.bad_day.cli import main
+from everkeel.demo.bad_day.provider import PHASES
+from everkeel.demo.bad_day.screen import HEALTH, LiveScreen, Screen, choose_screen
+from everkeel.demo.bad_day.story import SECONDS, Story, play
 from everkeel.testing import fresh_everkeel, run
 
 ESCAPE = "\x1b["
@@ -132,7 +132,7 @@ def test_a_length_that_makes_no_story_is_refused(length: str, capsys: pytest.Cap
 
 
 def test_it_runs_in_real_time() -> None:
-    command = [sys.executable, "-W", "error", "-m", "everkeel.demo", "--seconds", "1"]
+    command = [sys.executable, "-W", "error", "-m", "everkeel.demo.bad_day", "--seconds", "1"]
     ended = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "PYTHONIOENCODING": "utf-8"})
     assert ended.returncode == 0, ended.stderr
     assert "560 orders each" in ended.stdout

@@ -8,8 +8,8 @@ from collections import Counter, deque
 from collections.abc import Iterator, Sequence
 from typing import TextIO
 
-from everkeel.demo.ledger import Ledger
-from everkeel.demo.provider import PHASES
+from everkeel.demo.bad_day.ledger import Ledger
+from everkeel.demo.bad_day.provider import PHASES
 from everkeel.events import CircuitClosed, CircuitHalfOpened, CircuitOpened, Event
 
 WIDTH = 80

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from everkeel.demo.ledger import Ledger
-from everkeel.demo.screen import Screen
-from everkeel.demo.story import Story
+from everkeel.demo.bad_day.ledger import Ledger
+from everkeel.demo.bad_day.screen import Screen
+from everkeel.demo.bad_day.story import Story
 
 ROWS: tuple[tuple[str, Callable[[Ledger], str]], ...] = (
     ("paid at once", lambda ledger: f"{ledger.share('paid'):.1%}"),
@@ -37,4 +37,4 @@ def lines(story: Story, screen: Screen) -> Iterator[str]:
         yield screen.paint("  Why one of them was not paid at once, from explain(error):", "bold")
         yield from (f"    {line}" for line in str(story.failure).splitlines())
     yield ""
-    yield "  The guarded call is one decorator, in everkeel/demo/clients.py."
+    yield "  The guarded call is one decorator, in everkeel/demo/bad_day/clients.py."

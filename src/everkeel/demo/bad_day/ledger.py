@@ -6,7 +6,7 @@ import asyncio
 from collections import Counter
 from dataclasses import dataclass
 
-from everkeel.demo.clients import LATER, Client
+from everkeel.demo.bad_day.clients import LATER, Client
 
 
 @dataclass(frozen=True, slots=True)
