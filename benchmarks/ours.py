@@ -251,7 +251,7 @@ if exists("circuit_breaker", "timeout", "bulkhead"):
         from opentelemetry.sdk.metrics import MeterProvider
         from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
-        from everkeel.telemetry.names import heard_events
+        from everkeel.telemetry.measuring import heard_events
         from everkeel.telemetry.opentelemetry import Instruments
 
         reader = InMemoryMetricReader()

@@ -544,10 +544,12 @@ async def test_what_happens_can_be_heard(virtual_time):
         await outbox.write(event("1"))
         await outbox.relay().flush()
     await outbox.write(event("2"))
-    assert [(type(one).__name__, one.policy, one.event_id) for one in heard] == [
+    assert [(type(one).__name__, one.policy, getattr(one, "event_id", None)) for one in heard] == [
         ("EventWritten", "orders", "1"),
+        ("BatchPublished", "orders", None),
         ("EventDelivered", "orders", "1"),
     ]
+    assert (heard[1].topic, heard[1].size, heard[1].confirmed) == ("events", 1, 1)
 
 
 async def test_an_event_takes_the_trace_along_in_which_it_was_written(virtual_time):

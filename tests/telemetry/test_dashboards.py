@@ -1,4 +1,4 @@
-"""The Grafana dashboard and the alert rules: every metric and label in them exists, every expression parses."""
+"""The Grafana dashboards and the alert rules: every metric and label in them exists, every expression parses."""
 
 from __future__ import annotations
 
@@ -13,15 +13,17 @@ import yaml
 from everkeel.telemetry.names import METRICS, POLICY_NAME, POLICY_TYPE, prometheus_label
 
 FOLDER = Path(__file__).resolve().parents[2] / "dashboards"
-DASHBOARD = json.loads((FOLDER / "policies.json").read_text(encoding="utf-8"))
-RULES = [rule for group in yaml.safe_load((FOLDER / "alerts.yml").read_text())["groups"] for rule in group["rules"]]
-PANELS = [panel for panel in DASHBOARD["panels"] if panel["type"] != "row"]
+DASHBOARDS = {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in sorted(FOLDER.glob("*.json"))}
+GROUPS = yaml.safe_load((FOLDER / "alerts.yml").read_text(encoding="utf-8"))["groups"]
+RULES = [rule for group in GROUPS for rule in group["rules"]]
 
-EXPRESSIONS = [
-    *[(f"panel {panel['title']}", target["expr"]) for panel in PANELS for target in panel["targets"]],
-    *[(f"annotation {one['name']}", one["expr"]) for one in DASHBOARD["annotations"]["list"]],
-    *[(f"alert {rule['alert']}", rule["expr"]) for rule in RULES],
-]
+EXPRESSIONS = [(f"alert {rule['alert']}", rule["expr"]) for rule in RULES]
+for file, dashboard in DASHBOARDS.items():
+    panels = [panel for panel in dashboard["panels"] if panel["type"] != "row"]
+    EXPRESSIONS += [
+        (f"{file}: panel {panel['title']}", target["expr"]) for panel in panels for target in panel["targets"]
+    ]
+    EXPRESSIONS += [(f"{file}: annotation {one['name']}", one["expr"]) for one in dashboard["annotations"]["list"]]
 
 EXPORTED = {}
 for metric in METRICS.values():
@@ -177,9 +179,24 @@ def test_every_metric_is_on_the_dashboard():
     assert hidden == []
 
 
-def test_panels_do_not_overlap_and_have_ids_of_their_own():
+def test_what_is_read_from_stores_is_never_added_up_over_processes():
+    gauges = {
+        metric.prometheus_name for metric in METRICS.values() if (metric.kind, metric.source) == ("gauge", "store")
+    }
+    shown = [text for _, text in EXPRESSIONS if any(name in text for name in gauges)]
+    assert len(shown) >= len(gauges)
+    assert [text for text in shown if not re.match(r"(max|min) by ", text)] == []
+
+
+def test_there_is_a_dashboard_for_policies_events_and_sagas_each_with_an_id_of_its_own():
+    assert list(DASHBOARDS) == ["events", "policies", "sagas"]
+    assert len({dashboard["uid"] for dashboard in DASHBOARDS.values()}) == 3
+
+
+@pytest.mark.parametrize("dashboard", DASHBOARDS.values(), ids=DASHBOARDS)
+def test_panels_do_not_overlap_and_have_ids_of_their_own(dashboard):
     taken: set[tuple[int, int]] = set()
-    for panel in DASHBOARD["panels"]:
+    for panel in dashboard["panels"]:
         place = panel["gridPos"]
         cells = {
             (x, y)
@@ -189,7 +206,7 @@ def test_panels_do_not_overlap_and_have_ids_of_their_own():
         assert not cells & taken
         assert place["x"] + place["w"] <= 24
         taken |= cells
-    assert len({panel["id"] for panel in DASHBOARD["panels"]}) == len(DASHBOARD["panels"])
+    assert len({panel["id"] for panel in dashboard["panels"]}) == len(dashboard["panels"])
 
 
 @pytest.mark.parametrize("rule", RULES, ids=[rule["alert"] for rule in RULES])
@@ -203,7 +220,9 @@ def test_alerts_have_names_of_their_own():
     assert len({rule["alert"] for rule in RULES}) == len(RULES)
 
 
-def test_variables_of_the_dashboard_ask_for_what_is_exported():
-    (variable,) = [one for one in DASHBOARD["templating"]["list"] if one["name"] == "policy"]
+@pytest.mark.parametrize("dashboard", DASHBOARDS.values(), ids=DASHBOARDS)
+def test_variables_of_a_dashboard_ask_for_what_is_exported_and_are_used(dashboard):
+    (variable,) = [one for one in dashboard["templating"]["list"] if one["name"] != "datasource"]
     metric, label = re.fullmatch(r"label_values\((\w+), (\w+)\)", variable["query"]["query"]).groups()
     assert label in EXPORTED[metric]
+    assert f'{label}=~"${variable["name"]}"' in json.dumps(dashboard).replace('\\"', '"')

@@ -34,7 +34,8 @@ from everkeel import (
     timeout,
 )
 from everkeel.telemetry import names
-from everkeel.telemetry.names import METRICS, measure, measure_all, measure_event
+from everkeel.telemetry.measuring import heard_events, measure, measure_all, measure_event
+from everkeel.telemetry.names import METRICS
 from everkeel.testing import Flaky
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "guide" / "telemetry.md"
@@ -265,26 +266,49 @@ def test_the_snapshots_measurements_are_numbers_and_texts(clock):
 
 
 def test_events_that_are_heard_for_trouble_leave_calls_alone():
-    assert not {events.Succeeded, events.Failed, events.Ignored, events.Granted} & set(names.heard_events())
+    assert not {events.Succeeded, events.Failed, events.Ignored, events.Granted} & set(heard_events())
 
 
-@pytest.mark.parametrize("kind", names.heard_events(calls=True), ids=lambda kind: kind.__name__)
-def test_every_event_that_is_heard_measures_something_recorded(kind):
-    fields = {"policy": "p", "policy_type": "rate_limit"}
-    if kind is events.Retrying:
-        event = kind(**fields, attempt=1, delay=0.5, error=None)
-    elif kind is events.CallRejected:
-        event = kind(**fields, error=RateLimitedError("p", 1.5))
-    elif kind is events.WaitEnded:
-        event = kind(**fields, seconds=0.75, granted=True)
-    elif kind is events.Granted:
-        event = kind(**fields, permits=3)
-    else:
-        event = kind(**fields, duration=0.25, **({} if kind is events.Succeeded else {"error": OSError()}))
+WHO = {"policy": "p", "policy_type": "rate_limit"}
+EVENT = {"event_id": "e-1", "event_type": "order.placed", "topic": "orders", "attempt": 1}
+MEASURED = [
+    (events.Retrying(**WHO, attempt=1, delay=0.5, error=None), 0.5),
+    (events.CallRejected(**WHO, error=RateLimitedError("p", 1.5)), 1.5),
+    (events.WaitEnded(**WHO, seconds=0.75, granted=True), 0.75),
+    (events.Granted(**WHO, permits=3), 3),
+    (events.Succeeded(**WHO, duration=0.25), 0.25),
+    (events.Failed(**WHO, duration=0.25, error=OSError()), 0.25),
+    (events.Ignored(**WHO, duration=0.25, error=OSError()), 0.25),
+    (events.EventDelivered(**WHO, **EVENT, age=40.0), 40.0),
+    (events.BatchPublished(**WHO, topic="orders", size=3, confirmed=3, duration=0.2), 0.2),
+    (events.SagaCompleted(**WHO, saga_id="s-1", duration=7.0), 7.0),
+    (events.SagaCompensated(**WHO, saga_id="s-1", cause="rejected", duration=8.0), 8.0),
+    (events.StepCompleted(**WHO, saga_id="s-1", step="pay", attempt=1, duration=2.0), 2.0),
+    (events.StepUndone(**WHO, saga_id="s-1", step="pay", attempt=1, duration=3.0), 3.0),
+]
+
+
+def test_the_events_that_are_heard_are_those_that_are_measured():
+    assert {type(event) for event, _ in MEASURED} == set(heard_events(calls=True))
+
+
+@pytest.mark.parametrize(("event", "value"), MEASURED, ids=[type(event).__name__ for event, _ in MEASURED])
+def test_every_event_that_is_heard_measures_something_recorded(event, value):
     measured = measure_event(event)
     assert measured is not None
-    assert measured.value in (0.5, 1.5, 0.75, 3, 0.25)
-    assert METRICS[measured.name].source == ("event" if kind in names.heard_events() else "call")
+    assert measured.value == value
+    assert METRICS[measured.name].source == ("event" if type(event) in heard_events() else "call")
+    assert set(measured.attributes) == {names.POLICY_NAME, names.POLICY_TYPE, *METRICS[measured.name].attributes}
+
+
+def test_a_step_whose_beginning_is_not_known_has_no_duration():
+    assert measure_event(events.StepCompleted(**WHO, saga_id="s-1", step="pay", attempt=1)) is None
+    assert measure_event(events.StepUndone(**WHO, saga_id="s-1", step="pay", attempt=1)) is None
+
+
+def test_a_batch_of_which_something_was_not_confirmed_has_failed():
+    published = events.BatchPublished(**WHO, topic="orders", size=3, confirmed=2, duration=0.2)
+    assert measure_event(published).attributes["result"] == "failed"
 
 
 def test_a_rejection_that_cannot_say_when_to_come_back_is_not_recorded():

@@ -1,4 +1,4 @@
-"""What policies do, for those who watch: log records, Prometheus, OpenTelemetry.
+"""What policies, events and sagas do, for those who watch: log records, Prometheus, OpenTelemetry.
 
 Nothing here is loaded by `import everkeel`, and a service that installs none of it pays for none of it.
 """
@@ -12,13 +12,15 @@ if _TYPE_CHECKING:
     from everkeel.telemetry.opentelemetry import EverkeelInstrumentor as EverkeelInstrumentor
     from everkeel.telemetry.prometheus import PolicyCollector as PolicyCollector
     from everkeel.telemetry.prometheus import metrics_app as metrics_app
+    from everkeel.telemetry.stores import StoreMetrics as StoreMetrics
 
-__all__ = ["EventLog", "EverkeelInstrumentor", "PolicyCollector", "log_events", "metrics_app"]
+__all__ = ["EventLog", "EverkeelInstrumentor", "PolicyCollector", "StoreMetrics", "log_events", "metrics_app"]
 
 _HOMES = {
     "logs": ("EventLog", "log_events"),
     "opentelemetry": ("EverkeelInstrumentor",),
     "prometheus": ("PolicyCollector", "metrics_app"),
+    "stores": ("StoreMetrics",),
 }
 
 

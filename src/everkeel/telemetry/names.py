@@ -1,4 +1,4 @@
-"""Every metric in one place: its name, type, unit and attributes, and how it is read from snapshots and events.
+"""Every metric in one place: its name, type, unit and attributes.
 
 Names are OpenTelemetry's. Prometheus has the same with underscores, units and `_total`, exactly as a collector would
 translate them, so that one dashboard serves both ways.
@@ -7,23 +7,26 @@ translate them, so that one dashboard serves both ways.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
-
-from everkeel.runtime.registry import registry
-from everkeel.runtime.trouble import report
-
-if TYPE_CHECKING:
-    from everkeel.events import Event
-    from everkeel.runtime.policy import AnyPolicy
+from collections.abc import Mapping
+from typing import Literal, NamedTuple, TypeAlias
 
 POLICY_NAME = "everkeel.policy.name"
 POLICY_TYPE = "everkeel.policy.type"
 
 Kind: TypeAlias = Literal["counter", "gauge", "histogram"]
-Source: TypeAlias = Literal["snapshot", "event", "call"]
-"""Where numbers come from: snapshots, read when somebody scrapes; events, heard when something is wrong; or every call,
-which is why those must be asked for."""
+Source: TypeAlias = Literal["snapshot", "store", "event", "call"]
+"""Where numbers come from: snapshots, read when somebody scrapes; stores and what happened to their events and sagas,
+while a `StoreMetrics` runs; events, heard when something is wrong; or every call, which is why those must be asked
+for."""
+
+READ = ("snapshot", "store")
+"""Those that are read when somebody scrapes."""
+
+SECONDS = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
+"""Where the buckets of the histograms end: from what a local call takes to the longest wait retry obeys."""
+
+LONG_SECONDS = (0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 3600.0, 14_400.0, 86_400.0)
+"""The same for what may wait for another service or a person: from a delivery at once to one after a day of outage."""
 
 
 class Metric(NamedTuple):
@@ -36,6 +39,8 @@ class Metric(NamedTuple):
     attributes: Mapping[str, str]
     """Attribute to its values, as one reads them in the documentation."""
     source: Source = "snapshot"
+    buckets: tuple[float, ...] = SECONDS
+    """Where those of a histogram end."""
 
     @property
     def prometheus_name(self) -> str:
@@ -62,6 +67,7 @@ class Measurement(NamedTuple):
 
 _OUTCOMES = "`success`, `failure`, `ignored`, `rejected`"
 _STATES = "`closed`, `open`, `half_open`"
+_STORE = "the name of the `StoreMetrics`"
 
 METRICS: dict[str, Metric] = {
     metric.name: metric
@@ -192,41 +198,188 @@ METRICS: dict[str, Metric] = {
             "What policies in shadow mode would have done.",
             {"action": "`reject`, `retry`, `expire`, `queue`, `hedge`, `fall_back`, `hit`, `inject`, ..."},
         ),
+        Metric(
+            "everkeel.outbox.depth",
+            "gauge",
+            "{event}",
+            "Events that wait in the outbox, by what for; parked ones wait behind a dead letter of their key.",
+            {"store": _STORE, "state": "`due`, `leased`, `delayed`, `parked`"},
+            "store",
+        ),
+        Metric(
+            "everkeel.outbox.oldest_age",
+            "gauge",
+            "s",
+            "Time since the oldest event was written that waits in the outbox; 0 when none does.",
+            {"store": _STORE},
+            "store",
+        ),
+        Metric(
+            "everkeel.outbox.written",
+            "counter",
+            "{event}",
+            "Events written to the outbox; also in transactions that were rolled back afterwards.",
+            {},
+            "store",
+        ),
+        Metric(
+            "everkeel.outbox.attempts",
+            "counter",
+            "{attempt}",
+            "Attempts of relays to deliver an event that ended.",
+            {"result": "`delivered`, `failed`, `dead_lettered`"},
+            "store",
+        ),
+        Metric(
+            "everkeel.outbox.lease_lost",
+            "counter",
+            "{event}",
+            "Events that another relay had taken over when this one wanted to write down their end.",
+            {},
+            "store",
+        ),
+        Metric(
+            "everkeel.outbox.delivery_age",
+            "histogram",
+            "s",
+            "Time from writing an event to its confirmation by the transport.",
+            {},
+            "event",
+            LONG_SECONDS,
+        ),
+        Metric(
+            "everkeel.outbox.publish.duration",
+            "histogram",
+            "s",
+            "How long a transport took to answer for a batch of events.",
+            {"result": "`confirmed`, `failed`"},
+            "event",
+        ),
+        Metric(
+            "everkeel.inbox.duplicates",
+            "counter",
+            "{event}",
+            "Events that came again and were not handled again, by consumer.",
+            {},
+            "store",
+        ),
+        Metric(
+            "everkeel.consumer.events",
+            "counter",
+            "{event}",
+            "Deliveries by what became of them, of the consumers that `StoreMetrics` was given.",
+            {
+                "outcome": "`handled`, `duplicates`, `in_progress`, `redelivered`, `dead_lettered`, `parked`, "
+                "`rejected`, `lost`, `not_buried`, `ignored`"
+            },
+            "store",
+        ),
+        Metric(
+            "everkeel.dlq.depth",
+            "gauge",
+            "{letter}",
+            "Dead letters that are kept, by consumer.",
+            {
+                "store": _STORE,
+                "reason": "`attempts`, `rejected`, `poison`, `mismatch`, `parked`, ...",
+                "status": "`pending`, `parked`, `replayed`, `resolved`, `superseded`, `discarded`",
+            },
+            "store",
+        ),
+        Metric(
+            "everkeel.dlq.oldest_age",
+            "gauge",
+            "s",
+            "Time since the oldest dead letter of a consumer was written that is pending, parked or replayed.",
+            {"store": _STORE},
+            "store",
+        ),
+        Metric(
+            "everkeel.dlq.transitions",
+            "counter",
+            "{letter}",
+            "Dead letters that were written, replayed and discarded, by consumer.",
+            {"to": "`pending`, `parked`, `replayed`, `discarded`"},
+            "store",
+        ),
+        Metric(
+            "everkeel.saga.active",
+            "gauge",
+            "{saga}",
+            "Sagas that have not ended, by type.",
+            {
+                "store": _STORE,
+                "state": "`pending`, `running`, `compensating`, `compensation_blocked`, `parked`",
+            },
+            "store",
+        ),
+        Metric(
+            "everkeel.saga.oldest_age",
+            "gauge",
+            "s",
+            "Time since the oldest saga of a type began that has not ended; 0 when there is none.",
+            {"store": _STORE},
+            "store",
+        ),
+        Metric(
+            "everkeel.saga.transitions",
+            "counter",
+            "{saga}",
+            "Sagas that began, turned back, stopped and ended, by type.",
+            {
+                "to": "`running`, `completed`, `compensating`, `compensated`, `compensation_blocked`, `parked`",
+                "cause": "why it turned back or was parked: `rejected`, `failed`, `timed_out`, `cancelled`, ...",
+            },
+            "store",
+        ),
+        Metric(
+            "everkeel.saga.timed_out", "counter", "{saga}", "Sagas whose time was over before they were.", {}, "store"
+        ),
+        Metric(
+            "everkeel.saga.steps",
+            "counter",
+            "{step}",
+            "Steps of sagas that ended; `late`: done after the saga had turned back.",
+            {"step": "its name", "result": "`completed`, `late`, `rejected`, `undone`, `undo_failed`"},
+            "store",
+        ),
+        Metric(
+            "everkeel.saga.duration",
+            "histogram",
+            "s",
+            "Time from the beginning of a saga to its end.",
+            {"state": "`completed`, `compensated`"},
+            "event",
+            LONG_SECONDS,
+        ),
+        Metric(
+            "everkeel.saga.step.duration",
+            "histogram",
+            "s",
+            "How long the actions of steps took, all their attempts included.",
+            {"step": "its name"},
+            "event",
+            LONG_SECONDS,
+        ),
+        Metric(
+            "everkeel.saga.compensation.duration",
+            "histogram",
+            "s",
+            "How long it took to undo a step, all attempts included.",
+            {"step": "its name"},
+            "event",
+            LONG_SECONDS,
+        ),
+        Metric(
+            "everkeel.store.sample_age",
+            "gauge",
+            "s",
+            "Time since the stores were last read; grows while they cannot be.",
+            {"store": _STORE},
+            "store",
+        ),
     )
 }
-
-SECONDS = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
-"""Where the buckets of the histograms end: from what a local call takes to the longest wait retry obeys."""
-
-
-# ------------------------------------------------------------------ from snapshots
-
-
-def measure(policy: AnyPolicy) -> list[Measurement]:
-    """The numbers of one policy, from its snapshot.
-
-    >>> from everkeel import retry
-    >>> fetch = retry("docs.measured")
-    >>> fetch.call(len, "")
-    0
-    >>> measure(fetch)[0].name, measure(fetch)[0].value, measure(fetch)[0].attributes["outcome"]
-    ('everkeel.calls', 1, 'success')
-    """
-    snapshot: Mapping[str, Any] = policy.snapshot()
-    who = identity(policy.name, policy.type)
-    rows = [*_every_policy(snapshot), *_BY_TYPE.get(policy.type, _nothing)(snapshot)]
-    return [Measurement(name, value, {**who, **own}) for name, value, own in rows if value is not None]
-
-
-def measure_all(policies: Iterable[AnyPolicy] = registry) -> Iterator[Measurement]:
-    """The numbers of every registered policy. One that cannot be read is reported, and does not spoil the others."""
-    for policy in policies:
-        try:
-            measurements = measure(policy)
-        except Exception as error:
-            report(f"{policy.label}: its snapshot could not be read for telemetry", error)
-        else:
-            yield from measurements
 
 
 def identity(name: str | None, policy_type: str) -> dict[str, str]:
@@ -234,144 +387,10 @@ def identity(name: str | None, policy_type: str) -> dict[str, str]:
     return {POLICY_NAME: name or "", POLICY_TYPE: policy_type}
 
 
-Row: TypeAlias = tuple[str, Any, dict[str, str]]
-
-
-def _every_policy(now: Mapping[str, Any]) -> Iterator[Row]:
-    for outcome in ("success", "failure", "ignored", "rejected"):
-        yield "everkeel.calls", now[outcome], {"outcome": outcome}
-    for action, count in now["would"].items():
-        yield "everkeel.shadow.would", count, {"action": action}
-
-
-def _retry(now: Mapping[str, Any]) -> Iterator[Row]:
-    # Every call that ended well had one good attempt, and every other attempt failed: as many as there were retries,
-    # and the last ones of the calls that failed.
-    yield "everkeel.retry.attempts", now["success"], {"outcome": "success"}
-    yield "everkeel.retry.attempts", now["retries"] + now["failure"], {"outcome": "failure"}
-    yield "everkeel.retry.attempts", now["ignored"], {"outcome": "ignored"}
-    for reason, count in now["gave_up"].items():
-        yield "everkeel.retry.gave_up", count, {"reason": reason}
-    yield "everkeel.retry.ignored", now["ignored"], {}
-
-
-def _circuit_breaker(now: Mapping[str, Any]) -> Iterator[Row]:
-    states = now.get("states")  # of the circuits of a keyed breaker
-    for state in ("closed", "open", "half_open"):
-        yield (
-            "everkeel.circuit.state",
-            int(now["state"] == state) if states is None else states[state],
-            {"state": state},
-        )
-    yield "everkeel.circuit.failure_rate", now.get("failure_rate"), {}
-    yield "everkeel.circuit.slow_rate", now.get("slow_rate"), {}
-    yield "everkeel.circuit.window.calls", now.get("window_calls"), {}
-    for change, count in now["transitions"].items():
-        before, _, after = change.partition("_to_")
-        yield "everkeel.circuit.transitions", count, {"from": before, "to": after}
-    yield "everkeel.circuit.rejected", now["rejected"], {}
-    for state, seconds in now["time_in_state"].items():
-        yield "everkeel.circuit.time_in_state", seconds, {"state": state}
-
-
-def _timeout(now: Mapping[str, Any]) -> Iterator[Row]:
-    yield "everkeel.timeout.expired", now["expired"], {}
-
-
-def _places(now: Mapping[str, Any]) -> Iterator[Row]:
-    yield "everkeel.bulkhead.running", now["running"], {}
-    yield "everkeel.bulkhead.waiting", now["waiting"], {}
-    yield "everkeel.concurrency.limit", now["limit"], {}
-
-
-def _rate_limit(now: Mapping[str, Any]) -> Iterator[Row]:
-    for decision, count in (("granted", now["success"]), ("queued", now["queued"]), ("rejected", now["rejected"])):
-        yield "everkeel.rate_limit.decisions", count, {"decision": decision}
-    for what in ("available", "capacity", "refill_rate", "utilization", "backpressure"):
-        yield f"everkeel.rate_limit.{what}", now[what], {}
-
-
-def _fallback(now: Mapping[str, Any]) -> Iterator[Row]:
-    yield "everkeel.fallback.used", now["used"], {}
-
-
-def _hedge(now: Mapping[str, Any]) -> Iterator[Row]:
-    yield "everkeel.hedge.started", now["started"], {}
-    for attempt, count in now["won"].items():
-        yield "everkeel.hedge.won", count, {"attempt": str(attempt)}
-
-
-def _cache(now: Mapping[str, Any]) -> Iterator[Row]:
-    for result, field in (("hit", "hits"), ("miss", "misses"), ("stale", "stale"), ("coalesced", "coalesced")):
-        yield "everkeel.cache.lookups", now[field], {"result": result}
-
-
-def _feature_toggle(now: Mapping[str, Any]) -> Iterator[Row]:
-    for reason, count in now["denied"].items():
-        yield "everkeel.toggle.denied", count, {"reason": reason}
-
-
-def _chaos(now: Mapping[str, Any]) -> Iterator[Row]:
-    for kind, count in now["injected"].items():
-        yield "everkeel.chaos.injected", count, {"kind": kind}
-
-
-def _nothing(now: Mapping[str, Any]) -> Iterator[Row]:
-    yield from ()
-
-
-_BY_TYPE = {
-    "retry": _retry,
-    "circuit_breaker": _circuit_breaker,
-    "timeout": _timeout,
-    "bulkhead": _places,
-    "concurrency_limit": _places,
-    "rate_limit": _rate_limit,
-    "fallback": _fallback,
-    "hedge": _hedge,
-    "cache": _cache,
-    "feature_toggle": _feature_toggle,
-    "chaos": _chaos,
-}
-
-
-# ------------------------------------------------------------------ from events
-
-
-def heard_events(*, calls: bool = False) -> tuple[type[Event], ...]:
-    """What must be heard for the metrics that no snapshot has; `calls`: also for those that hear of every call."""
-    from everkeel import events
-
-    trouble: tuple[type[Event], ...] = (events.Retrying, events.WaitEnded, events.CallRejected)
-    return (*trouble, events.Succeeded, events.Failed, events.Ignored, events.Granted) if calls else trouble
-
-
-def measure_event(event: Event) -> Measurement | None:
-    """What an event adds to a histogram, or to a counter that no snapshot has; None where that is nothing."""
-    from everkeel import events
-
-    who = identity(event.policy, event.policy_type)
-    match event:
-        case events.Retrying():
-            return Measurement("everkeel.retry.delay", event.delay, who)
-        case events.WaitEnded():
-            granted = "true" if event.granted else "false"
-            return Measurement("everkeel.bulkhead.wait", event.seconds, {**who, "granted": granted})
-        case events.CallRejected() if event.policy_type == "rate_limit":
-            after = getattr(event.error, "retry_after", None)
-            return None if after is None else Measurement("everkeel.rate_limit.retry_after", after, who)
-        case events.Succeeded():
-            return Measurement("everkeel.call.duration", event.duration, {**who, "outcome": "success"})
-        case events.Failed():
-            return Measurement("everkeel.call.duration", event.duration, {**who, "outcome": "failure"})
-        case events.Ignored():
-            return Measurement("everkeel.call.duration", event.duration, {**who, "outcome": "ignored"})
-        case events.Granted():
-            return Measurement("everkeel.rate_limit.permits", event.permits, who)
-    return None
-
-
 # ------------------------------------------------------------------ for people
+
+
+_NOTES = {"snapshot": "", "store": " (stores)", "event": " (recorded)", "call": " (recorded, opt-in)"}
 
 
 def table() -> str:
@@ -379,7 +398,9 @@ def table() -> str:
     rows = ["| metric | in Prometheus | type | attributes | what |", "|---|---|---|---|---|"]
     for metric in METRICS.values():
         kind = metric.kind if metric.unit != "s" else f"{metric.kind}, s"
-        note = {"snapshot": "", "event": " (recorded)", "call": " (recorded, opt-in)"}[metric.source]
+        note = {"snapshot": "", "store": " (stores)", "event": " (recorded)", "call": " (recorded, opt-in)"}[
+            metric.source
+        ]
         attributes = "; ".join(f"`{name}`: {values}" for name, values in metric.attributes.items())
         cells = (f"`{metric.name}`", f"`{metric.prometheus_name}`", kind + note, attributes, metric.description)
         rows.append(f"| {' | '.join(cells)} |")

@@ -21,7 +21,8 @@ from everkeel.runtime.events import Subscription, subscribe
 from everkeel.runtime.policy import trace_with
 from everkeel.runtime.trouble import warn
 from everkeel.telemetry.extras import missing
-from everkeel.telemetry.names import METRICS, SECONDS, Metric, heard_events, measure_all, measure_event
+from everkeel.telemetry.measuring import heard_events, measure_all, measure_event
+from everkeel.telemetry.names import METRICS, READ, Metric
 
 try:
     from opentelemetry import metrics, trace
@@ -48,12 +49,12 @@ class Instruments:
         self._read_at = -inf
         self._recorders: dict[str, Histogram | Counter] = {}
         for metric in METRICS.values():
-            if metric.source == "snapshot":
+            if metric.source in READ:
                 make = meter.create_observable_counter if metric.kind == "counter" else meter.create_observable_gauge
                 make(metric.name, [partial(self._read, metric)], unit=metric.unit, description=metric.description)
             elif metric.kind == "histogram":
                 self._recorders[metric.name] = meter.create_histogram(
-                    metric.name, metric.unit, metric.description, explicit_bucket_boundaries_advisory=SECONDS
+                    metric.name, metric.unit, metric.description, explicit_bucket_boundaries_advisory=metric.buckets
                 )
             else:
                 self._recorders[metric.name] = meter.create_counter(metric.name, metric.unit, metric.description)
@@ -107,8 +108,8 @@ class EverkeelInstrumentor:
             tracer_provider: Where spans go; the one of the process by default.
             meter_provider: Where metrics go; the one of the process by default.
             read_metrics: Observe the numbers of all policies whenever the SDK collects. Costs calls nothing.
-            histograms: Record waits (of retries, for a place) and what rejected calls were told: something is
-                recorded only when something goes wrong.
+            histograms: Record waits (of retries, for a place), what rejected calls were told, and how long events and
+                sagas took. Of calls something is recorded only when something goes wrong.
             durations: Also record how long every call took and how many permits were granted. Makes calls slower.
             spans: One span for each call and one for each attempt. Makes calls slower, by what the SDK takes for them.
             other: What a distribution passes to every instrumentation, and is of no use to this one.

@@ -14,17 +14,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from everkeel.runtime.events import Subscription, subscribe
 from everkeel.telemetry.extras import missing
-from everkeel.telemetry.names import (
-    METRICS,
-    POLICY_NAME,
-    POLICY_TYPE,
-    SECONDS,
-    Metric,
-    heard_events,
-    measure_all,
-    measure_event,
-    prometheus_label,
-)
+from everkeel.telemetry.measuring import heard_events, measure_all, measure_event
+from everkeel.telemetry.names import METRICS, POLICY_NAME, POLICY_TYPE, READ, Metric, prometheus_label
 
 try:
     import prometheus_client
@@ -48,11 +39,11 @@ class PolicyCollector:
     Register it once, at startup. `close()` stops what it hears; unregister it as any other collector.
 
     Args:
-        histograms: Also record waits (of retries, for a place) and what rejected calls were told, from events:
-            something is recorded only when something goes wrong.
+        histograms: Also record waits (of retries, for a place), what rejected calls were told, and how long events and
+            sagas took. Of calls something is recorded only when something goes wrong.
         durations: Also record how long every call took, and how many permits were granted. Makes every call of every
             policy slower: it adds a layer that reads the clock.
-        buckets: Where the buckets of the histograms end, in seconds.
+        buckets: Where the buckets of all histograms end, in seconds; by default each metric has its own.
 
     >>> from prometheus_client import CollectorRegistry, generate_latest
     >>> from everkeel import retry
@@ -68,16 +59,16 @@ class PolicyCollector:
         *,
         histograms: bool = False,
         durations: bool = False,
-        buckets: Iterable[float] = SECONDS,
+        buckets: Iterable[float] | None = None,
     ) -> None:
         self._recorders: dict[str, prometheus_client.Histogram | prometheus_client.Counter] = {}
         self._subscription: Subscription | None = None
         wanted = {"event"} if histograms else set()
         wanted |= {"event", "call"} if durations else set()
         if wanted:
-            bounds = tuple(buckets)
+            bounds = None if buckets is None else tuple(buckets)
             recorded = [metric for metric in METRICS.values() if metric.source in wanted]
-            self._recorders = {metric.name: _recorder(metric, bounds) for metric in recorded}
+            self._recorders = {metric.name: _recorder(metric, bounds or metric.buckets) for metric in recorded}
             self._subscription = subscribe(self._record, *heard_events(calls=durations))
 
     def close(self) -> None:
@@ -96,7 +87,7 @@ class PolicyCollector:
 
     def describe(self) -> Iterator[Family]:
         """What it may collect; asked when it is registered, so that the names of two collectors cannot clash unseen."""
-        return iter([_family(metric) for metric in METRICS.values() if metric.source == "snapshot"])
+        return iter([_family(metric) for metric in METRICS.values() if metric.source in READ])
 
     def collect(self) -> Iterator[Family]:
         """The numbers as they are now."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from everkeel.engines.rows import Claimed, ErrorInfo
 from everkeel.messaging.relay.core import TopicHealth, Verdict, judge, leases
 from everkeel.messaging.rows import event_of
-from everkeel.messaging.transports.protocol import Message, Published, unknown
+from everkeel.messaging.transports.protocol import CONFIRMED, Message, Published, unknown
 from everkeel.runtime.crash import crash_point
 from everkeel.runtime.trouble import warn
 
@@ -23,6 +23,7 @@ class Batch:
     def __init__(self, relay: Relay, rows: list[Claimed], health: TopicHealth) -> None:
         self._relay, self._rows, self._health = relay, rows, health  # `rows` shrinks: it is what we still hold
         self._store, self._counters = relay.store, relay.counters
+        self._topic = rows[0].row.topic
 
     async def deliver(self) -> None:
         """Publish and settle everything, in as many parts as the topic's health asks for."""
@@ -30,7 +31,9 @@ class Batch:
             part = self._rows[: self._health.window or len(self._rows)]
             part, messages = await self._messages(part)
             if messages:
+                began = self._relay.clock.monotonic()
                 answers = await self._publish(part, messages)
+                self._answered(answers, self._relay.clock.monotonic() - began)
                 verdict = judge(part, answers, self._relay.config.attempts, self._relay.delay_after)
                 await self._settle(verdict)
                 if verdict.out:
@@ -182,6 +185,17 @@ class Batch:
             self._relay.outbox.tell(
                 EventDelivered(**self._about(claimed), attempt=claimed.lease.attempt, age=claimed.age)
             )
+
+    def _answered(self, answers: Sequence[Published], duration: float) -> None:
+        outbox = self._relay.outbox
+        if not outbox.heard:
+            return
+        from everkeel.events import BatchPublished
+
+        outbox.tell(BatchPublished(
+            policy=outbox.name, policy_type=outbox.type, topic=self._topic, size=len(answers), duration=duration,
+            confirmed=sum(answer.result is CONFIRMED for answer in answers),
+        ))  # fmt: skip
 
     def _failed(self, claimed: Claimed, delay: float | None, error: BaseException | None) -> None:
         if not self._relay.outbox.heard:

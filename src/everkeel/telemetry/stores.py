@@ -1,0 +1,272 @@
+"""What waits in the stores, and what happened to it, for the same exporters that show policies.
+
+Depths and ages are what the store itself said at the last sample. They are never counted up and down here: such a
+number is wrong after the first restart. What can only be counted (written, delivered, replayed, ...) is counted from
+events.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Protocol, Self
+
+from everkeel.errors import ConfigError
+from everkeel.runtime.clock import Clock
+from everkeel.runtime.settings import Duration, Seconds
+from everkeel.runtime.trouble import report, warn
+from everkeel.telemetry import measuring
+from everkeel.telemetry.happened import EventCounts
+from everkeel.telemetry.names import Measurement, identity
+
+if TYPE_CHECKING:
+    from everkeel.engines.protocols import Engine
+
+EVERY = 5.0
+
+OUTCOMES = (
+    "handled", "duplicates", "in_progress", "redelivered", "dead_lettered", "parked", "rejected", "lost", "not_buried",
+    "ignored",
+)  # fmt: skip
+"""What consumers count."""
+
+
+class Consuming(Protocol):
+    """A consumer, as far as it is measured."""
+
+    name: str
+
+    def snapshot(self) -> dict[str, Any]:
+        """Its numbers."""
+        ...
+
+
+class StoreMetrics:
+    """Reads the stores of an engine every few seconds, while it runs, and counts what happens to events and sagas.
+
+    The numbers are shown by every exporter of this process: `PolicyCollector`, `EverkeelInstrumentor`. All processes
+    that share a store say the same about it, so add up what they count, and take the maximum of its depths and ages;
+    or run this in one of them, such as the one with the relay.
+
+    A sample that fails changes nothing: the last numbers stay, `everkeel.store.sample_age` grows, and it is reported
+    once. So a dashboard does not fall to zero because a database is away.
+
+    Args:
+        engine: Whose outbox, dead letters and sagas to read.
+        name: The attribute `store` of its numbers; the engine's name by default. Two engines of one kind in one process
+            need names of their own.
+        every: Seconds between two samples; 5. Each is a few aggregate queries.
+        consumers: Consumers whose counts (handled, redelivered, lost, ...) are shown too.
+        clock: Where its time comes from, in place of the engine's.
+
+    >>> import asyncio
+    >>> from everkeel.engines import MemoryEngine
+    >>> from everkeel.telemetry.measuring import measure_all
+    >>> async def main() -> None:
+    ...     async with MemoryEngine() as engine, StoreMetrics(engine):
+    ...         depths = [row for row in measure_all() if row.name == "everkeel.outbox.depth"]
+    ...         print([(row.attributes["state"], row.value) for row in depths])
+    >>> asyncio.run(main())
+    [('due', 0), ('leased', 0), ('delayed', 0), ('parked', 0)]
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        *,
+        name: str | None = None,
+        every: Seconds = EVERY,
+        consumers: Iterable[Consuming] = (),
+        clock: Clock | None = None,
+    ) -> None:
+        self.engine = engine
+        self.name = engine.name if name is None else name
+        if not isinstance(self.name, str) or not self.name:
+            raise ConfigError("store metrics", "name", "must be a non-empty string", repr(name))
+        try:
+            self.every = Duration().check(every)
+        except ValueError as error:
+            raise ConfigError(f"store metrics {self.name!r}", "every", str(error), repr(every)) from None
+        self.consumers = tuple(consumers)
+        self.clock = clock or engine.clock
+        self._last: dict[str, list[Measurement]] = {}
+        self._seen: dict[str, dict[tuple[str, tuple[tuple[str, str], ...]], None]] = {}
+        self._sampled_at = self.clock.monotonic()
+        self._failing = False
+        self._task: asyncio.Task[None] | None = None
+
+    # ------------------------------------------------------------------ running
+
+    async def start(self) -> None:
+        """Take the first sample, and go on in the background."""
+        if self._task is not None:
+            raise RuntimeError(f"store metrics {self.name!r} run already")
+        self._sampled_at = self.clock.monotonic()  # how long it has been in vain, if the first one fails
+        _begin(self)
+        try:
+            await self.sample()
+            self._task = asyncio.create_task(self._run(), name=f"store metrics {self.name!r}")
+        except BaseException:
+            _end(self)
+            raise
+
+    async def stop(self) -> None:
+        """Sample no more, and show nothing any more."""
+        task, self._task = self._task, None
+        if task is not None:
+            _end(self)
+            task.cancel()
+            with suppress(asyncio.CancelledError):
+                await asyncio.wait({task})
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        await self.stop()
+
+    async def _run(self) -> None:
+        while True:
+            await self.clock.asleep(self.every)
+            await self.sample()
+
+    # ------------------------------------------------------------------ reading the stores
+
+    async def sample(self) -> bool:
+        """Read every store now; answers whether all of them could be."""
+        trouble: Exception | None = None
+        for part, read in (("outbox", self._outbox), ("dead letters", self._dead_letters), ("sagas", self._sagas)):
+            try:
+                measured = await read()
+            except Exception as error:
+                trouble = trouble or error
+            else:
+                self._last[part] = self._with_those_gone(part, measured)
+        if trouble is None:
+            self._sampled_at = self.clock.monotonic()
+            if self._failing:
+                warn("store metrics %r: the stores can be read again", self.name)
+        elif not self._failing:  # once, and not every few seconds for as long as a database is away
+            report(f"store metrics {self.name!r}: the stores cannot be read; their last numbers stay", trouble)
+        self._failing = trouble is not None
+        return trouble is None
+
+    async def _outbox(self) -> list[Measurement]:
+        stats = await self.engine.outbox.stats()
+        due = max(0, stats.depth - stats.leased - stats.delayed)
+        states = {"due": due, "leased": stats.leased, "delayed": stats.delayed, "parked": stats.parked}
+        who = self._who("outbox", "outbox")
+        return [
+            *(Measurement("everkeel.outbox.depth", count, {**who, "state": state}) for state, count in states.items()),
+            Measurement("everkeel.outbox.oldest_age", stats.oldest_age, who),
+        ]
+
+    async def _dead_letters(self) -> list[Measurement]:
+        store = getattr(self.engine, "dead_letters", None)
+        if store is None:
+            return []
+        found = [
+            Measurement(
+                "everkeel.dlq.depth", count, {**self._who(consumer, "dead_letters"), "reason": reason, "status": status}
+            )
+            for (consumer, reason, status), count in (await store.tally()).items()
+        ]
+        ages = await store.oldest()
+        found += [
+            Measurement("everkeel.dlq.oldest_age", age, self._who(consumer, "dead_letters"))
+            for consumer, age in ages.items()
+        ]
+        return found
+
+    async def _sagas(self) -> list[Measurement]:
+        store = getattr(self.engine, "sagas", None)
+        if store is None:
+            return []
+        from everkeel.engines.sagas import TERMINAL
+
+        found = []
+        for type, stats in (await store.stats()).items():
+            who = self._who(type, "saga")
+            for state, count in stats.by_state.items():
+                if state not in TERMINAL:
+                    found.append(Measurement("everkeel.saga.active", count, {**who, "state": state.value}))
+            found.append(Measurement("everkeel.saga.oldest_age", stats.oldest_active, who))
+        return found
+
+    def _who(self, name: str, type: str) -> dict[str, str]:
+        return {**identity(name, type), "store": self.name}
+
+    def _with_those_gone(self, part: str, measured: list[Measurement]) -> list[Measurement]:
+        """What was there in an earlier sample and is gone is zero: else a graph would stop where it should fall."""
+        seen = self._seen.setdefault(part, {})
+        now = {(row.name, tuple(row.attributes.items())) for row in measured}
+        gone = [Measurement(name, 0, dict(attributes)) for name, attributes in seen if (name, attributes) not in now]
+        seen.update(dict.fromkeys(now))
+        return [*measured, *gone]
+
+    # ------------------------------------------------------------------ being read
+
+    def measure(self) -> Iterator[Measurement]:
+        """The last numbers of the stores, and what its consumers counted."""
+        for rows in list(self._last.values()):
+            yield from rows
+        for consumer in self.consumers:
+            snapshot, who = consumer.snapshot(), identity(consumer.name, "consumer")
+            for outcome in OUTCOMES:
+                yield Measurement("everkeel.consumer.events", snapshot[outcome], {**who, "outcome": outcome})
+        age = max(0.0, self.clock.monotonic() - self._sampled_at)
+        yield Measurement("everkeel.store.sample_age", age, self._who(self.name, "store"))
+
+
+# ------------------------------------------------------------------ those that run in this process
+
+_running: tuple[StoreMetrics, ...] = ()
+_counts: EventCounts | None = None
+_changing = threading.Lock()
+
+
+def _begin(one: StoreMetrics) -> None:
+    """Let exporters read it. However many run, what happens is counted once."""
+    global _running, _counts
+    with _changing:
+        if any(other.name == one.name for other in _running):
+            allowed = "must differ from that of other store metrics in this process"
+            raise ConfigError(f"store metrics {one.name!r}", "name", allowed, repr(one.name))
+        _running = (*_running, one)
+        if _counts is None:
+            _counts = EventCounts()
+            measuring.sources = (*measuring.sources, _measure)
+
+
+def _end(one: StoreMetrics) -> None:
+    global _running, _counts
+    with _changing:
+        _running = tuple(other for other in _running if other is not one)
+        if not _running and _counts is not None:
+            _counts.close()
+            _counts = None
+            measuring.sources = tuple(source for source in measuring.sources if source is not _measure)
+
+
+def _measure() -> Iterator[Measurement]:
+    counts = _counts
+    if counts is not None:
+        yield from counts.measure()
+    for one in _running:
+        yield from one.measure()
+
+
+def _after_fork() -> None:
+    """No task of the parent runs here: what it showed would be old for ever."""
+    global _changing
+    _changing = threading.Lock()
+    for one in _running:
+        _end(one)
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
