@@ -52,7 +52,8 @@ class Books:
 
     async def rows(self, text: str, tx: Any = None, **values: Any) -> Rows:
         """The rows of a query."""
-        return await self.engine.run(one(Statement(text, values)), tx)
+        found: Rows = await self.engine.run(one(Statement(text, values)), tx)
+        return found
 
     async def number(self, text: str, tx: Any = None, **values: Any) -> int:
         """The one number a query answers; 0 where there is none."""

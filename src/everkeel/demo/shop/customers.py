@@ -49,7 +49,7 @@ class Customers:
 
             async def one() -> None:
                 number = next(self._numbers)
-                order = {
+                order: dict[str, Any] = {
                     "id": f"{scenario}-{number}",
                     "item": item,
                     "count": 1,
