@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
 from inspect import iscoroutinefunction
 from math import isfinite
-from typing import Any, ClassVar, Literal, Protocol, Self, TypeAlias
+from typing import Any, ClassVar, Literal, Protocol, Self, TypeAlias, TypeGuard
 
 from everkeel.errors import ConfigError
 
@@ -48,7 +48,7 @@ NAME = r"^[A-Za-z_][A-Za-z0-9_-]*([.][A-Za-z_][A-Za-z0-9_-]*)*$"
 """How configuration may write the name of a class or function."""
 
 
-def is_name(value: Any) -> bool:
+def is_name(value: Any) -> TypeGuard[str]:
     """Is it the name of something, as configuration writes one?"""
     import re
 
