@@ -52,9 +52,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     _scheduled: list[asyncio.TimerHandle]
     _clock_resolution: float
 
-    def __init__(
-        self, clock: VirtualClock | None = None, *, shuffle: bool = False, among_others: bool = False
-    ) -> None:
+    def __init__(self, clock: VirtualClock | None = None, *, shuffle: bool = False, among_others: bool = False) -> None:
         self.clock = clock or VirtualClock()
         self._order = Random(self.clock.seed) if shuffle else None
         self._among_others = among_others
