@@ -87,6 +87,7 @@ class Report:
     restarts: Counter[str] = field(default_factory=Counter)
     gave_up: Counter[str] = field(default_factory=Counter)
     """Processes that ended by themselves, as they may while a server is away."""
+    last_words: list[str] = field(default_factory=list)
     written: int = 0
     effects: int = 0
     discarded: int = 0
@@ -297,7 +298,10 @@ class Campaign:
     def _when(self, role: str) -> str:
         """Did it end by itself while it connected, or later? A relay and a consumer that run outlive a server."""
         log = (Path(self.shop.folder) / f"log.{role}").read_text(errors="replace")
-        return "at its start" if "__aenter__" in log[log.rfind("Traceback") :] else "later"
+        if "__aenter__" in log[log.rfind("Traceback") :]:
+            return "at its start"
+        self.report.last_words.append(f"{role}: {log[-1500:]}")
+        return "later"
 
     def _disturb(self) -> None:
         """Now and then kill somebody from outside, and a server: spread over the kills that were planned."""

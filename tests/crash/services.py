@@ -78,6 +78,11 @@ class Shop:
         return sqlite3.connect(self.database, timeout=30, isolation_level=None)
 
     def set_up(self) -> None:
+        async def make_tables() -> None:
+            async with self.engine():
+                pass  # or a producer without an event loop, which makes none, could be there before all others
+
+        asyncio.run(make_tables())
         with closing(self.connect()) as connection:
             if not self.postgres:
                 connection.execute("PRAGMA journal_mode = WAL")
