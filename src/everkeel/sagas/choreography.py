@@ -17,7 +17,7 @@ from everkeel.messaging.event import Event
 from everkeel.messaging.rows import row_of
 from everkeel.runtime.crash import crash_point
 from everkeel.runtime.settings import Count, Duration, Seconds
-from everkeel.sagas.definition import DEADLINE, check_order, checked
+from everkeel.sagas.definition import DEADLINE, check_order, checked, is_name
 from everkeel.sagas.driver import change_of
 from everkeel.sagas.happenings import Begun, Done, Happening, Rejected, Undone
 from everkeel.sagas.machine import Decision, Shape, StepShape, begin, decide
@@ -65,8 +65,8 @@ class Reaction:
         undo_attempts: int = 5,
     ) -> None:
         owner = f"step {name!r}"
-        if not isinstance(name, str) or not name or any(mark in name for mark in ",:"):
-            raise ConfigError("step", "name", "must be a text without commas and colons", repr(name))
+        if not is_name(name, without=",:"):
+            raise ConfigError("step", "name", "must be a printable text without commas and colons", repr(name))
         if (compensation is None) != (undone is None):
             allowed = "belong together: who is asked to undo something must say that it was"
             raise ConfigError(owner, "compensation and undone", allowed, None)
@@ -111,8 +111,8 @@ class Choreography:
         source: str = "/sagas",
         on_blocked: Literal["stop", "continue"] = "stop",
     ) -> None:
-        if not isinstance(name, str) or not name or "@" in name:
-            raise ConfigError("choreography", "name", "must be a text that is not empty, without '@'", repr(name))
+        if not is_name(name, without="@"):
+            raise ConfigError("choreography", "name", "must be a printable text without '@'", repr(name))
         owner = f"choreography {name!r}"
         if not steps or not all(isinstance(step, Reaction) for step in steps):
             raise ConfigError(owner, "steps", "must be reactions, at least one", repr(steps))
@@ -270,8 +270,11 @@ class Tracker:
             return False
         happening: Happening = Begun()
         if step is not None:
-            makes: dict[str, Happening] = {"done": Done(step, event.data if event.is_json else None), "undone": Undone(step),
-                     "rejected": Rejected(step, _why(event))}  # fmt: skip
+            makes: dict[str, Happening] = {
+                "done": Done(step, event.data if event.is_json else None),
+                "undone": Undone(step),
+                "rejected": Rejected(step, _why(event)),
+            }
             happening = makes[meaning]
         for _ in range(MOST_TRIES):
             row = await self._host.store.load(id, tx=tx)

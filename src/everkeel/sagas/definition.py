@@ -88,8 +88,8 @@ class Step:
         undo_timeout: Seconds | None = None,
         undo_policies: Guarding | None = None,
     ) -> None:
-        if not isinstance(name, str) or not name or any(mark in name for mark in ",:"):
-            raise ConfigError("step", "name", "must be a text without commas and colons", repr(name))
+        if not is_name(name, without=",:"):
+            raise ConfigError("step", "name", "must be a printable text without commas and colons", repr(name))
         owner = f"step {name!r}"
         self.name, self.action, self.compensation = name, action, compensation
         for what, work in (("action", action), ("compensation", compensation)):
@@ -160,6 +160,13 @@ def checked(owner: str, parameter: str, kind: Kind, value: Any) -> Any:
         raise ConfigError(owner, parameter, str(error), repr(value)) from None
 
 
+def is_name(name: object, *, without: str) -> bool:
+    """May a saga or a step be called so? It stands in keys, lists and pictures."""
+    if not isinstance(name, str) or not name.strip() or not name.isprintable() or len(name) > 200:
+        return False
+    return not any(mark in name for mark in without)
+
+
 def _is_awaited(work: Any) -> bool:
     call = getattr(work, "__call__", None)  # noqa: B004 - an object whose __call__ is a coroutine function, too
     return inspect.iscoroutinefunction(work) or inspect.iscoroutinefunction(call)
@@ -200,8 +207,8 @@ class Saga(Generic[I, S, R]):
         deadline: Seconds | None = DEADLINE,
         on_blocked: Literal["stop", "continue"] = "stop",
     ) -> None:
-        if not isinstance(name, str) or not name or "@" in name:
-            raise ConfigError("saga", "name", "must be a text that is not empty, without '@'", repr(name))
+        if not is_name(name, without="@"):
+            raise ConfigError("saga", "name", "must be a printable text without '@'", repr(name))
         owner = f"saga {name!r}"
         self.name = name
         self.version: int = checked(owner, "version", Count(at_least=1), version)
