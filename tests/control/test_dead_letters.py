@@ -8,9 +8,9 @@ import json
 import pytest
 
 from everkeel.cli import main
-from everkeel.control import dead_letters_section, outbox_section
+from everkeel.control import dead_letters_section, inbox_section, outbox_section
 from everkeel.engines.memory.engine import MemoryEngine
-from everkeel.messaging import DeadLetters, Event, MemoryTransport, Outbox
+from everkeel.messaging import DeadLetters, Event, Inbox, MemoryTransport, Outbox
 
 
 @pytest.fixture
@@ -171,6 +171,21 @@ def test_the_outbox_is_seen_and_paused(admin, engine, relay):
     assert relay.paused
     assert admin.post("/outbox/resume").json() == {"paused": False}
     assert not relay.paused
+
+
+def test_what_a_consumer_knows_about_an_event_can_be_asked(admin, plane, engine):
+    plane.add_section(inbox_section(engine.inbox))
+    assert admin.get("/inbox/billing/e-2", params={"source": "/orders"}).status_code == 404
+    assert admin.get("/inbox/billing/e-2").status_code == 400
+    plain = Event("a", source="/orders", id="e-2")
+
+    async def handle_plain():
+        async with Inbox("billing", engine).once(plain) as claim:
+            assert claim.fresh
+
+    asyncio.run(handle_plain())
+    told = admin.get("/inbox/billing/e-2", params={"source": "/orders"}).json()
+    assert (told["state"], told["claims"], told["epoch"]) == ("completed", 1, 0)
 
 
 # ------------------------------------------------------------------ the command line

@@ -22,7 +22,9 @@ from everkeel.control.section import Section as Section
 if TYPE_CHECKING:
     from everkeel.control.plane import ControlPlane as ControlPlane
     from everkeel.control.sections.dead_letters import dead_letters_section as dead_letters_section
+    from everkeel.control.sections.inbox import inbox_section as inbox_section
     from everkeel.control.sections.outbox import outbox_section as outbox_section
+    from everkeel.control.sections.sagas import sagas_section as sagas_section
 
 __all__ = [
     "Answer",
@@ -37,13 +39,17 @@ __all__ = [
     "Section",
     "Token",
     "dead_letters_section",
+    "inbox_section",
     "outbox_section",
+    "sagas_section",
 ]
 
 _HOMES = {
     "ControlPlane": "plane",  # needs Starlette, which the command line does not
     "dead_letters_section": "sections.dead_letters",
+    "inbox_section": "sections.inbox",
     "outbox_section": "sections.outbox",
+    "sagas_section": "sections.sagas",
 }
 
 
