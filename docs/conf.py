@@ -40,7 +40,7 @@ suppress_warnings = ["ref.python"]
 
 # --- the reference ------------------------------------------------------------------------------
 # `<!-- names of some.module -->` in a page becomes the description of every name in its __all__, or if it has none of
-# every public class it defines.
+# every public class it defines. What an earlier one on the page has described is only named again.
 
 NAMES_OF = re.compile(r"^<!-- names of ([\w.]+) -->$", re.MULTILINE)
 KINDS = ("Functions", "Classes", "Exceptions", "Other names")
@@ -52,11 +52,14 @@ def kind_of(thing: object) -> tuple[str, str]:
     return ("Functions", "autofunction") if inspect.isroutine(thing) else ("Other names", "autodata")
 
 
-def names_of(module_name: str) -> Iterator[str]:
+def names_of(module_name: str, described: set[int]) -> Iterator[str]:
     module = importlib.import_module(module_name)
     own = [name for name, thing in vars(module).items() if getattr(thing, "__module__", None) == module_name]
-    names = getattr(module, "__all__", own)
-    found = [(name, *kind_of(getattr(module, name))) for name in sorted(names) if not name.startswith("_")]
+    things = {name: getattr(module, name) for name in sorted(getattr(module, "__all__", own)) if name[0] != "_"}
+    if again := [name for name, thing in things.items() if id(thing) in described]:
+        yield f"{', '.join(f'`{name}`' for name in again)}: see above.\n"
+    found = [(name, *kind_of(thing)) for name, thing in things.items() if name not in again]
+    described.update(id(thing) for thing in things.values() if callable(thing))  # equal constants may be one object
     for heading in KINDS:
         chosen = [(name, directive) for name, kind, directive in found if kind == heading]
         if chosen:
@@ -67,7 +70,8 @@ def names_of(module_name: str) -> Iterator[str]:
 
 
 def fill_in_names(app: Sphinx, docname: str, source: list[str]) -> None:
-    source[0] = NAMES_OF.sub(lambda match: "\n".join(names_of(match[1])), source[0])
+    described: set[int] = set()  # what is public in two places is described once
+    source[0] = NAMES_OF.sub(lambda match: "\n".join(names_of(match[1], described)), source[0])
 
 
 # --- references -----------------------------------------------------------------------------------
