@@ -32,6 +32,8 @@ HOUSEKEEPING = 60.0
 class Consumer:
     """Handles events: each once, in order per key, a few at a time; what cannot be handled becomes a dead letter.
 
+    ::
+
         consumer = Consumer("billing", transport, topics="orders", engine=engine)
 
         @consumer.on("OrderCreated")
