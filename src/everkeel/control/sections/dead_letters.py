@@ -11,6 +11,7 @@ from everkeel.control.access import Role
 from everkeel.control.moments import iso
 from everkeel.control.problems import ProblemError
 from everkeel.control.section import Answer, Endpoint, Exchange, Parameter, Section
+from everkeel.control.versions import if_match, version_of
 from everkeel.engines.letters import LetterFilter, Status
 from everkeel.errors import (
     DeadLetterConflictError,
@@ -90,12 +91,6 @@ _FILTER_BODY = {
     "additionalProperties": False,
     "properties": {word: {"type": "string", "maxLength": 500} for word in _WORDS},
 }
-_IF_MATCH = Parameter(
-    "If-Match",
-    {"type": "string"},
-    "Only if the letter is still this version; otherwise 412, and nothing happens.",
-    "header",
-)
 
 
 def shown(letter: DeadLetter) -> dict[str, Any]:
@@ -131,15 +126,6 @@ async def _answered(act: Awaitable[T], version: int | None = None) -> T:
         raise ProblemError(409, "illegal-transition", str(error)) from None
 
 
-def _version(exchange: Exchange) -> int | None:
-    text = exchange.headers.get("If-Match", "").strip().removeprefix("W/").strip('"')
-    if not text or text == "*":
-        return None
-    if not text.isascii() or not text.isdecimal() or len(text) > 15:
-        raise ProblemError(412, "version-conflict", "If-Match must be the version of a letter, in quotes")
-    return int(text)
-
-
 class _Letters:
     """The handlers, around one service of dead letters."""
 
@@ -173,7 +159,7 @@ class _Letters:
 
     async def replay(self, exchange: Exchange) -> Any:
         """Send one again."""
-        body, version, id = exchange.body or {}, _version(exchange), exchange.path["id"]
+        body, version, id = exchange.body or {}, version_of(exchange, "letter"), exchange.path["id"]
         act = self._letters.replay(
             id, actor=exchange.who, reason=body.get("reason", ""), data=body.get("edit"),
             force=body.get("force", False), version=version,
@@ -200,7 +186,7 @@ class _Letters:
 
     async def discard(self, exchange: Exchange) -> Any:
         """Give up on one for good."""
-        version, id, reason = _version(exchange), exchange.path["id"], exchange.query["reason"]
+        version, id, reason = version_of(exchange, "letter"), exchange.path["id"], exchange.query["reason"]
         letter = await _answered(self._letters.discard(id, actor=exchange.who, reason=reason, version=version), version)
         exchange.plane.note(exchange, "discard", "dead_letter", id, {}, {"reason": reason})
         return _tagged(letter)
@@ -249,7 +235,7 @@ def dead_letters_section(letters: DeadLetters) -> Section:
                 description=(
                     "`edit`: other data in place of the event's. `force`: beyond the limit of replays, or out of turn."
                 ),
-                answer=letter, body_required=False, parameters=(_IF_MATCH,), problems=(409, 412, 422),
+                answer=letter, body_required=False, parameters=(if_match("letter"),), problems=(409, 412, 422),
                 parts=("control",), headers=tag,
                 body={
                     "type": "object",
@@ -259,7 +245,9 @@ def dead_letters_section(letters: DeadLetters) -> Section:
             ),
             Endpoint(
                 "DELETE", "/dlq/{id}", acts.discard, Role.OPERATOR, "Discard it, with a reason", answer=letter,
-                parameters=(Parameter("reason", _REASON, "Why nobody needs it any more.", required=True), _IF_MATCH),
+                parameters=(
+                    Parameter("reason", _REASON, "Why nobody needs it any more.", required=True), if_match("letter"),
+                ),
                 problems=(409, 412, 422), parts=("control",), headers=tag,
             ),
         ],
