@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from everkeel.messaging.tracing import traced
+
 if TYPE_CHECKING:
     from everkeel.messaging.event import Event
 
@@ -74,7 +76,7 @@ class Context(Generic[I, S]):
             attributes["correlationid"] = self.correlation_id or self.saga_id
         if event.key is None:
             attributes["partitionkey"] = self.saga_id
-        marked = event.changed(**attributes)
+        marked = traced(event).changed(**attributes)
         marked = type(event)._made(f"{self.key}:{place}", event.source, event.type, marked.attributes, event.body)
         self.emitted.append((marked, topic))
 

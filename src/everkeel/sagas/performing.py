@@ -19,6 +19,7 @@ from everkeel.sagas.definition import Saga, Step, as_fields, plain
 from everkeel.sagas.happenings import Done, Failed, Rejected, UndoFailed, Undone
 from everkeel.sagas.machine import Launch
 from everkeel.sagas.record import Record
+from everkeel.sagas.tracing import stepping
 
 if TYPE_CHECKING:
     from everkeel.sagas.orchestrator import Orchestrator
@@ -61,7 +62,8 @@ class Try:
         try:
             context = self.definition.context(self.record, self.step.name, undo=self.launch.undo)
             crash_point("saga.before_undo" if self.launch.undo else "saga.before_action")
-            result = await self._perform(context)
+            with stepping(context):
+                result = await self._perform(context)
             crash_point("saga.after_undo" if self.launch.undo else "saga.after_action")
             report = self._succeeded(context, result)
         except asyncio.CancelledError:
@@ -120,7 +122,7 @@ class Try:
     def _succeeded(self, context: Context[Any, Any], result: Any) -> Report:
         emitted = tuple(context.emitted)
         if self.launch.undo:
-            return Report(Undone(self.step.name), emitted)
+            return Report(Undone(self.step.name, self.launch.number), emitted)
         try:
             changes = _changes(self.record.data, context.state)
             return Report(Done(self.step.name, plain(result), changes), emitted)

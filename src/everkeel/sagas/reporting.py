@@ -30,7 +30,8 @@ def event_of(record: Record, entry: Entry) -> events.Event | None:
         case "started":
             return events.SagaStarted(**about)
         case "step_done" | "late_done":
-            return events.StepCompleted(**about, step=step, attempt=attempt, late=entry.what == "late_done")
+            late, duration = entry.what == "late_done", _since(record, "step_started", entry)
+            return events.StepCompleted(**about, step=step, attempt=attempt, late=late, duration=duration)
         case "step_rejected":
             return events.StepRejected(**about, step=step, reason=detail)
         case "timed_out":
@@ -38,7 +39,8 @@ def event_of(record: Record, entry: Entry) -> events.Event | None:
         case "compensating":
             return events.Compensating(**about, cause=detail, step=entry.step)
         case "step_undone":
-            return events.StepUndone(**about, step=step, attempt=attempt)
+            duration = _since(record, "undoing", entry)
+            return events.StepUndone(**about, step=step, attempt=attempt, duration=duration)
         case "completed":
             return events.SagaCompleted(**about, duration=entry.at - began)
         case "compensated":
@@ -49,6 +51,12 @@ def event_of(record: Record, entry: Entry) -> events.Event | None:
             return events.SagaParked(**about, cause=record.cause or "", reason=detail)
         case _:
             return None
+
+
+def _since(record: Record, what: str, entry: Entry) -> float | None:
+    """Seconds from the first such line about the same step; None where there is none any more."""
+    began = next((line.at for line in record.timeline if (line.what, line.step) == (what, entry.step)), None)
+    return None if began is None else entry.at - began
 
 
 def announcements(record: Record, entries: Sequence[Entry], source: str) -> list[Event]:

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from everkeel.runtime.clock import DEFAULT
 from everkeel.runtime.events import Subscription, subscribe
 from everkeel.runtime.policy import trace_with
+from everkeel.runtime.tracing import open_with
 from everkeel.runtime.trouble import warn
 from everkeel.telemetry.extras import missing
 from everkeel.telemetry.measuring import heard_events, measure_all, measure_event
@@ -111,7 +112,8 @@ class EverkeelInstrumentor:
             histograms: Record waits (of retries, for a place), what rejected calls were told, and how long events and
                 sagas took. Of calls something is recorded only when something goes wrong.
             durations: Also record how long every call took and how many permits were granted. Makes calls slower.
-            spans: One span for each call and one for each attempt. Makes calls slower, by what the SDK takes for them.
+            spans: One span for each call and one for each attempt, for sending and handling events, and for steps of
+                sagas. Makes them slower, by what the SDK takes for spans.
             other: What a distribution passes to every instrumentation, and is of no use to this one.
         """
         global _installed
@@ -170,11 +172,14 @@ def _instruments_of(provider: MeterProvider) -> Instruments:
 
 
 def _trace(provider: TracerProvider | None) -> Sequence[Callable[[], object]]:
+    from everkeel.telemetry.linked import LinkedSpans
     from everkeel.telemetry.spans import add_decision, traced
 
-    trace_with(partial(traced, trace.get_tracer("everkeel", version("everkeel"), tracer_provider=provider)))
+    tracer = trace.get_tracer("everkeel", version("everkeel"), tracer_provider=provider)
+    trace_with(partial(traced, tracer))
+    open_with(LinkedSpans(tracer))
     heard: Subscription = subscribe(add_decision, *_decisions())
-    return (heard.cancel, partial(trace_with, None))
+    return (heard.cancel, partial(trace_with, None), partial(open_with, None))
 
 
 def _decisions() -> tuple[type[Event], ...]:

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from everkeel import NotRetryable
-from everkeel.messaging.consumer import tracing
+from everkeel.telemetry import EverkeelInstrumentor
 
 PRODUCER = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
@@ -18,17 +18,17 @@ class Refused(NotRetryable):
 
 
 @pytest.fixture
-def spans(monkeypatch):
+def spans():
     """Every span that ends, in memory; the process's own provider stays as it is."""
-    from opentelemetry import trace
     from opentelemetry.sdk.trace import TracerProvider
     from opentelemetry.sdk.trace.export import SimpleSpanProcessor
     from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-    exporter, provider = InMemorySpanExporter(), TracerProvider()
+    exporter, provider = InMemorySpanExporter(), TracerProvider(shutdown_on_exit=False)
     provider.add_span_processor(SimpleSpanProcessor(exporter))
-    monkeypatch.setattr(trace, "get_tracer", provider.get_tracer)
+    EverkeelInstrumentor().instrument(tracer_provider=provider, read_metrics=False, histograms=False)
     yield exporter.get_finished_spans
+    EverkeelInstrumentor().uninstrument()
     provider.shutdown()
 
 
@@ -59,11 +59,11 @@ async def test_a_trace_header_that_is_none_links_to_nothing(world, spans):
     assert [span.links for span in spans()] == [()]
 
 
-async def test_without_opentelemetry_events_are_handled_all_the_same(world, monkeypatch):
-    monkeypatch.setattr(tracing, "_api", False)
+async def test_a_process_that_is_not_instrumented_has_no_spans(world, spans):
+    EverkeelInstrumentor().uninstrument()
     await world.publish(world.event(traceparent=PRODUCER))
     await world.live(world.consumer(), 5)
-    assert world.effects == {("billing", "e-1"): 1}
+    assert (spans(), world.effects) == ((), {("billing", "e-1"): 1})
 
 
 def test_a_consumer_loads_no_library_but_the_standard_one():

@@ -21,10 +21,10 @@ from everkeel.idempotency.records import Duplicate, Fresh, InProgress, Mismatch,
 from everkeel.messaging.consumer import reporting
 from everkeel.messaging.consumer.core import Redeliver, after_failure, spent
 from everkeel.messaging.consumer.handlers import Context, Handler, undecodable
-from everkeel.messaging.consumer.tracing import processing
 from everkeel.messaging.event import Event
 from everkeel.messaging.inbox import fingerprint_of, key_of
 from everkeel.messaging.rows import row_of
+from everkeel.messaging.tracing import processing
 from everkeel.messaging.transports.protocol import Delivery
 from everkeel.runtime.crash import crash_point
 

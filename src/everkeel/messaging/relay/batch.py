@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from everkeel.engines.rows import Claimed, ErrorInfo
 from everkeel.messaging.relay.core import TopicHealth, Verdict, judge, leases
 from everkeel.messaging.rows import event_of
+from everkeel.messaging.tracing import sending
 from everkeel.messaging.transports.protocol import CONFIRMED, Message, Published, unknown
 from everkeel.runtime.crash import crash_point
 from everkeel.runtime.trouble import warn
@@ -32,7 +33,13 @@ class Batch:
             part, messages = await self._messages(part)
             if messages:
                 began = self._relay.clock.monotonic()
-                answers = await self._publish(part, messages)
+                system = getattr(self._relay.transport, "name", "everkeel")
+                with sending(messages, system=system) as told:
+                    answers = await self._publish(part, messages)
+                    for answer in answers:
+                        if answer.result is not CONFIRMED:
+                            told.failed(answer.error or answer.result.value)
+                            break
                 self._answered(answers, self._relay.clock.monotonic() - began)
                 verdict = judge(part, answers, self._relay.config.attempts, self._relay.delay_after)
                 await self._settle(verdict)
