@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from footprint import MEMORY, Bytes, third_party_modules
 from harness import CASES, Result
+from messaging import KEYS, Relayed
 from servers import Served
 
 SLACK = 1.5  # `*args, **kwargs` signatures, being scraped and being measured may cost this much of a promise
@@ -57,6 +58,8 @@ PROMISES = (
 VARIANTS = ("everkeel, *args, **kwargs", "everkeel, being scraped", "everkeel, OpenTelemetry metrics")
 REJECTED_AT_MOST = 1.5  # times an open breaker's rejection
 IMPORT_AT_MOST = 1.5  # times `import asyncio` alone
+RELAYED = {"everkeel": 10_000, KEYS: 5_000}  # events a second, on two cores that the server shares
+SOON = 5.0  # milliseconds from commit to delivery, half of the time, in one process with nothing else to do
 SERVED_OF_BARE = 0.85  # of the bare application's requests per second
 SERVED_OF_PEERS = 1.5
 SERVED_BESIDE = ("middleware", "redis")  # the forms of peers that do as much; the table shows the others too
@@ -74,11 +77,15 @@ class Row:
 
 
 def check(
-    results: list[Result], memory: list[Bytes], imports: dict[str, float | None], served: Sequence[Served] = ()
+    results: list[Result],
+    memory: list[Bytes],
+    imports: dict[str, float | None],
+    served: Sequence[Served] = (),
+    relayed: Sequence[Relayed] = (),
 ) -> list[Row]:
     """Every promise that concerns something measured in this run."""
     timed = [row for promise in PROMISES for row in _timed(promise, results)]
-    return [*timed, *_rejected(results), *_served(served), *_bytes(memory), *_imported(imports)]
+    return [*timed, *_rejected(results), *_served(served), *_relayed(relayed), *_bytes(memory), *_imported(imports)]
 
 
 def _served(served: Sequence[Served]) -> Iterator[Row]:
@@ -94,6 +101,22 @@ def _served(served: Sequence[Served]) -> Iterator[Row]:
             against = f"{one.name} {one.best:,.0f} : {mine.best:,.0f} requests/s"
             ratio = mine.best / one.best
             yield Row("rate limit middleware", f"{at_least:g}x", f"{ratio:.2f}x", against, ratio >= at_least)
+
+
+def _relayed(relayed: Sequence[Relayed]) -> Iterator[Row]:
+    """Figures of their own, and none of a ratio: peers differ in what they do per event. They stand beside it."""
+    by_name = {one.name: one for one in relayed}
+    peers = [one for one in relayed if one.kind == "peer"]
+    for name, at_least in RELAYED.items():
+        if (mine := by_name.get(name)) is not None:
+            against = "; ".join(f"{one.name} {one.best('delivered'):,.0f} events/s" for one in peers)
+            best = mine.best("delivered")
+            what = "relay" + name.removeprefix("everkeel")
+            yield Row(what, f"{at_least:,} events/s", f"{best:,.0f} events/s", against, best >= at_least)
+    if (mine := by_name.get("everkeel")) is not None:
+        against = "; ".join(f"{one.name} {one.best('p50'):.1f} ms" for one in peers)
+        best = mine.best("p50")
+        yield Row("commit to delivery, median", f"under {SOON:g} ms", f"{best:.1f} ms", against, best < SOON)
 
 
 def _rejected(results: list[Result]) -> Iterator[Row]:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from footprint import Bytes
 from harness import CATEGORIES, Result
+from messaging import Relayed
 from promises import Row, fastest
 from servers import Served
 
@@ -45,6 +46,17 @@ by address and tell each caller how it stands; fastapi-limiter in memory has one
 """
 
 
+EVENTS = """\
+## events
+
+Events of 256 bytes out of a table of PostgreSQL (default settings: a commit waits for the disk) that shares the
+machine: each handed to a function that does nothing, and written down as done, in batches of 100, by one process.
+*Written* are transactions of one event each by four writers; *commit to delivery* is with nothing else to do, in one
+process. The best of all rounds, and in brackets the median; and the least processor time per event, of the process and
+of the server. They differ in what they do: ours alone keeps the order of a key, and is measured with 200 keys too.
+"""
+
+
 @dataclass(frozen=True)
 class Run:
     """Everything one run found out."""
@@ -56,6 +68,7 @@ class Run:
     promises: list[Row]
     skipped: list[str]
     served: list[Served] = field(default_factory=list)
+    relayed: list[Relayed] = field(default_factory=list)
 
 
 def page(run: Run) -> str:
@@ -65,6 +78,7 @@ def page(run: Run) -> str:
         *_fastest(run.results),
         *_categories(run.results),
         *_served(run.served),
+        *_relayed(run.relayed),
         *_memory(run.memory),
         *_imports(run.imports),
         *_versions(run),
@@ -159,6 +173,25 @@ def _served(served: list[Served]) -> Iterator[str]:
         yield _table("| | kind | requests/s | processor, µs per request |", "|---|---|---:|---:|", rows)
 
 
+def _relayed(relayed: list[Relayed]) -> Iterator[str]:
+    if relayed:
+        yield EVENTS
+        rows = (
+            [
+                one.name,
+                one.kind,
+                f"{one.best('delivered'):,.0f} ({one.typical('delivered'):,.0f})",
+                f"{one.best('written'):,.0f} ({one.typical('written'):,.0f})",
+                f"{one.best('p50'):.1f} ({one.typical('p50'):.1f})",
+                f"{one.best('p99'):.1f} ({one.typical('p99'):.1f})",
+                f"{one.best('cpu'):.0f} + {one.best('server'):.0f}",
+            ]
+            for one in sorted(relayed, key=lambda one: -one.best("delivered"))
+        )
+        head = "| | kind | delivered/s | written/s | commit to delivery, p50 ms | p99 ms | processor, µs per event |"
+        yield _table(head, "|---|---|---:|---:|---:|---:|---:|", rows)
+
+
 def _memory(memory: list[Bytes]) -> Iterator[str]:
     if memory:
         yield "## Memory\n"
@@ -176,7 +209,11 @@ def _imports(imports: dict[str, float | None]) -> Iterator[str]:
 
 
 def _versions(run: Run) -> Iterator[str]:
-    names = {dist for r in run.results for dist in r.dists} | set(run.imports) | {one.dist for one in run.served}
+    names = (
+        {dist for r in run.results for dist in r.dists}
+        | set(run.imports)
+        | {one.dist for one in (*run.served, *run.relayed)}
+    )
     names |= {"fastapi", "starlette", "uvicorn"} if run.served else set()
     found = ((name, version(name)) for name in sorted(names))
     yield "## Versions\n\n" + ", ".join(f"{name} {number}" for name, number in found if number) + ".\n"

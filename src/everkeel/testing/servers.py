@@ -82,6 +82,11 @@ class Server:
         """Whether its process is alive."""
         return self._process is not None and self._process.poll() is None
 
+    @property
+    def pid(self) -> int | None:
+        """Its process, None where it does not run."""
+        return self._process.pid if self._process is not None else None
+
     def start(self) -> None:
         """Start it, and wait until it answers."""
         with self._log.open("ab") as log:
