@@ -216,6 +216,12 @@ def test_words_are_read_as_json_where_they_are_json():
 MODULE = "from everkeel import circuit_breaker\npayments = circuit_breaker('payments')\n"
 
 
+@pytest.mark.parametrize("port", ["99999", "-1", "http"])
+def test_serve_says_which_ports_there_are(port, capsys):
+    assert main(["serve", f"--port={port}"]) == 2
+    assert f"must be a number from 0 to 65535 (got '{port}')" in capsys.readouterr().err
+
+
 def test_serve_runs_alone_and_stops_at_once_though_a_stream_is_open(tmp_path, capsys, monkeypatch):
     (tmp_path / "shop.py").write_text(MODULE)
     (tmp_path / "everkeel.yaml").write_text(

@@ -8,13 +8,16 @@ import logging
 import pickle
 
 import pytest
+from jsonschema import Draft202012Validator
 from starlette.applications import Starlette
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Mount, Route
 from starlette.testclient import TestClient
 
 from everkeel import config, retry
+from everkeel.config.control_options import ROLES
 from everkeel.control import Answer, ControlPlane, Endpoint, Parameter, ProblemError, Role, Section
+from everkeel.control.configuration import control_table
 from everkeel.control.section import PAGE_HEADERS
 from everkeel.errors import ConfigError
 from everkeel.http import Everkeel
@@ -260,19 +263,38 @@ def test_tokens_and_switches_come_from_the_configuration(client_of, secrets, mon
 @pytest.mark.parametrize(
     ("table", "message"),
     [
-        ({"token": "x"}, "has no option 'token'"),
+        ({"token": "x"}, r"control.token is no option of the control plane; did you mean 'tokens'\?"),
         ({"enable_metrics": "yes"}, "enable_metrics must be true or false"),
         ({"tokens": [{"name": "a", "role": "admin", "token": "short"}]}, "at least 16 characters"),
-        ({"tokens": [{"name": "a", "role": "admin", "secret": "x" * 20}]}, "must be tables of"),
-        ({"tokens": [{"name": "a", "role": "admin", "token": "x" * 20}] * 2}, "different names"),
+        ({"tokens": [{"name": "a", "role": "boss", "token": "x" * 20}]}, "role must be one of viewer, operator, admin"),
+        ({"tokens": [{"name": "a", "role": "admin", "secret": "x" * 20}]}, "it has name, role, token, token_env"),
+        ({"tokens": [{"name": "a", "role": "admin", "token": "x" * 20}] * 2}, "different for each token"),
+        ({"tokens": "x" * 20}, "must be a list of tables"),
+        ({"tokens": ["x" * 20]}, "must be a table with"),
+        ({"tokens": [{"role": "admin", "sha256": "x" * 64}]}, "sha256 must be 64 hexadecimal digits"),
+        ({"tokens": [{"role": "admin", "token": "x" * 20}]}, "name must be a text"),
+        ({"tokens": [{"name": "a", "role": "admin", "token_env": 5}]}, "token_env must be a text"),
+        ({"tokens": [{"name": "a", "role": "admin", "token": "x" * 20, "token_env": "T"}]}, "exactly one of"),
         ({"readiness": ["payments"]}, "must be patterns of type/name"),
     ],
 )
-def test_a_configuration_that_is_wrong_opens_nothing(table, message):
-    loaded(**table)
+def test_a_configuration_that_is_wrong_is_refused_with_its_file_and_opens_nothing(table, message):
     with pytest.raises(ConfigError, match=message) as caught:
-        ControlPlane()
+        loaded(**table)
     assert "xxxx" not in str(caught.value)
+    assert not Draft202012Validator(config.schema()).is_valid({"control": table}) or "different" in message
+    assert "tokens" not in control_table()
+
+
+def test_what_only_the_process_knows_is_refused_by_the_plane(monkeypatch):
+    monkeypatch.delenv("NOT_THERE", raising=False)
+    loaded(tokens=[{"name": "a", "role": "admin", "token_env": "NOT_THERE"}])
+    with pytest.raises(ConfigError, match="names 'NOT_THERE', which is not set"):
+        ControlPlane()
+
+
+def test_the_roles_of_files_are_those_there_are():
+    assert [str(role) for role in Role] == list(ROLES)
 
 
 def test_a_file_that_is_not_about_the_control_plane_changes_nothing(caplog):

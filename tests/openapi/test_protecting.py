@@ -14,7 +14,7 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse
 from starlette.routing import Mount, Route
 
-from everkeel import ConfigError, RateLimitedError, config, policies_of
+from everkeel import ConfigError, RateLimitedError, config, policies_of, timeout
 from everkeel.openapi import Document, answered, operations_of, protect, protection
 
 pytestmark = pytest.mark.usefixtures("fresh_everkeel")
@@ -167,6 +167,25 @@ def test_a_wrong_setting_is_refused_at_its_place_and_nothing_is_changed(policies
     assert caught.value.parameter.startswith(f"#/paths/~1bad/get{where}")
     assert policies_of(good) == ()
     assert all(not found for found in operations_of(app).values())
+
+
+def test_a_name_that_is_taken_is_refused_before_anything_is_changed() -> None:
+    app = FastAPI()
+
+    @app.get("/first")
+    async def first() -> str:
+        return "first"
+
+    @app.get("/second")
+    async def second() -> str:
+        return "second"
+
+    taken = timeout(1, "second")
+    described = document(first={"timeout": {"seconds": 1}}, second={"timeout": {"seconds": 1}})
+    with pytest.raises(ConfigError, match="timeout 'second': a policy of this type and name exists already"):
+        protect(app, described)
+    assert operations_of(app)["first_first_get"] == []
+    assert taken.name == "second"
 
 
 def test_a_file_says_the_line(tmp_path: Any) -> None:

@@ -20,7 +20,7 @@ def add(parser: argparse.ArgumentParser) -> None:
         "--import or --app. To see those of a service, put it into the service: Everkeel(app).with_control_plane()."
     )
     parser.add_argument("--host", default="127.0.0.1", help="where to listen (default: 127.0.0.1, this machine only)")
-    parser.add_argument("--port", type=int, default=8642, help="(default: 8642; 0: any that is free)")
+    parser.add_argument("--port", type=_port, default=8642, help="(default: 8642; 0: any that is free)")
     parser.add_argument("--prefix", default="/everkeel", help="where it lives (default: /everkeel)")
     parser.add_argument("--config", metavar="FILE", help="configuration to load first, with its control table")
     parser.add_argument("--watch", action="store_true", help="load that file again when it changes")
@@ -34,6 +34,12 @@ def add(parser: argparse.ArgumentParser) -> None:
         "  everkeel serve --app shop.main:app --config everkeel.yaml --watch"
     )
     add_application(parser)
+
+
+def _port(text: str) -> int:
+    if not text.isascii() or not text.isdigit() or int(text) > 65535:
+        raise argparse.ArgumentTypeError(f"must be a number from 0 to 65535 (got {text!r})")
+    return int(text)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import MISSING
 from typing import Any
 
+from everkeel.config.control_options import CONTROL, SCHEMA
 from everkeel.config.forms import DEFINITIONS, form_of
 from everkeel.config.parts import Schema
 from everkeel.config.rendering import render
@@ -42,7 +43,7 @@ def schema() -> Schema:
         "additionalProperties": {"type": "array", "items": {"$ref": "#/$defs/step"}, "minItems": 1},
         "description": "pipelines by name: policies, outermost first",
     }
-    properties["control"] = {"type": "object", "description": "options of the control plane: its tokens above all"}
+    properties[CONTROL] = SCHEMA
     steps = {one: {"$ref": f"#/$defs/{one}_step"} for one in types}
     one_of_them = {"type": "object", "properties": steps, "additionalProperties": False}
     definitions["step"] = {"anyOf": [{"enum": types}, {**one_of_them, "minProperties": 1, "maxProperties": 1}]}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from everkeel.config.control_options import CONTROL, read_control
 from everkeel.config.files import Document
 from everkeel.config.layers import Entry, Layer, Section
 from everkeel.config.names import NotYetError
@@ -13,17 +14,18 @@ from everkeel.config.types import known_types, settings_class
 from everkeel.runtime.settings import Names, Settings
 
 PIPELINES = "pipelines"
-_APART = ("$schema", PIPELINES, "control")  # for editors; read by `steps`; read by the control plane
+_APART = ("$schema", PIPELINES, CONTROL)  # for editors; read by `steps`; checked by `control_options`
 
 
 def read_sections(document: Document, names: Names) -> Layer:
     """What a document says about policies; what is wrong joins the document's problems."""
     layer, types = Layer(), known_types()
+    read_control(document)
     for policy_type, sections in document.data.items():
         if policy_type in _APART:
             continue
         if policy_type not in types:
-            known = [*types, PIPELINES]
+            known = [*types, PIPELINES, CONTROL]
             hint = did_you_mean(str(policy_type), known, f"; there are {', '.join(known)}")
             document.wrong((policy_type,), f"is no type of policy{hint}")
             continue

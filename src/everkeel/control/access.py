@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any
 
+from everkeel.config.control_options import SHORTEST_TOKEN
 from everkeel.errors import ConfigError
 
 ENVIRONMENT = "EVERKEEL_CONTROL_TOKENS"
@@ -24,7 +25,6 @@ HOW_TO = (
     f"set {ENVIRONMENT}='name:role:token' (role: viewer, operator or admin; several with commas; a token has at least "
     "16 characters: python -c 'import secrets; print(secrets.token_urlsafe(32))'), or pass tokens= or authenticate="
 )
-SHORTEST = 16
 
 
 class Role(IntEnum):
@@ -85,9 +85,9 @@ class Token:
             raise ConfigError("control plane token", "name", "must be a non-empty string", repr(name))
         if (secret is None) == (sha256 is None):
             raise ConfigError(owner, None, "needs either the secret or its sha256", None)
-        if secret is not None and (not isinstance(secret, str) or len(secret) < SHORTEST):
+        if secret is not None and (not isinstance(secret, str) or len(secret) < SHORTEST_TOKEN):
             # The value is not shown, short as it is.
-            raise ConfigError(owner, "secret", f"must have at least {SHORTEST} characters", None)
+            raise ConfigError(owner, "secret", f"must have at least {SHORTEST_TOKEN} characters", None)
         object.__setattr__(self, "name", name)
         object.__setattr__(self, "role", Role.of(role))
         object.__setattr__(self, "digest", _digest(secret) if secret is not None else _from_hex(owner, str(sha256)))

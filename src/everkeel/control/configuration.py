@@ -11,6 +11,7 @@ from typing import Any
 
 from everkeel import config
 from everkeel.config import process
+from everkeel.config.control_options import CONTROL
 from everkeel.config.forms import parse
 from everkeel.config.names import ProcessNames
 from everkeel.config.sections import meaning
@@ -36,20 +37,12 @@ class Change:
     undo: dict[str, Any]
 
 
-_OPTIONS = ("enable_control", "enable_metrics", "public_readiness", "readiness", "tokens")
-
-
 def control_table() -> Mapping[str, Any]:
     """The table `control` of the configuration that was loaded: options of a plane, by their names."""
     loaded = process.current
     if loaded is None or not loaded.loaded:
         return {}
-    table = loaded.data.get("control", {})
-    if not isinstance(table, Mapping):
-        raise ConfigError("config", "control", "must be a table", repr(type(table).__name__))
-    for name in table:
-        if name not in _OPTIONS:
-            raise ConfigError("config: control", None, f"has no option {name!r}; it has {', '.join(_OPTIONS)}", None)
+    table: Mapping[str, Any] = loaded.data.get(CONTROL) or {}  # it was checked when it was loaded
     return table
 
 

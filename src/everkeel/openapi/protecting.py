@@ -84,19 +84,22 @@ def protect(
         route = _route_of(routes, operation)
         if route is None:
             missing = described.error(
-                operation.at, "must be an operation of the app, by operationId or by path", operation.id
+                operation.at,
+                "must be an operation of the app, by operationId or by path (class-based views: decorate the methods)",
+                operation.id,
             )
             if strict:
                 raise missing
             logger.warning("%s", missing)
             continue
         found.append((operation, route, checked(policies[operation.id], operation.id, described.error)))
+    guards = [(operation.id, route, _guard(wanted)) for operation, route, wanted in found]  # a name may be taken
     # Everything is known to be right: now change the app.
-    if found:
+    if guards:
         from everkeel.http.server.handlers import add_handlers
 
         add_handlers(app)
-    return {operation.id: route.wrap(_guard(wanted)) for operation, route, wanted in found}
+    return {name: route.wrap(guarded) for name, route, guarded in guards}
 
 
 def operations_of(app: Any) -> dict[str, list[AnyPolicy]]:

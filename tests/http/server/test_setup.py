@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 from blockbuster import blockbuster_ctx
 from fastapi import FastAPI
+from starlette.applications import Starlette
+from starlette.routing import Mount
 
 import everkeel
 from everkeel import ConfigError, RejectedError, bulkhead, rate_limit, registry
@@ -96,6 +98,19 @@ def test_metrics_are_served_where_it_is_said_also_while_the_service_refuses(serv
 
     asyncio.run(main())
     everkeel.close()
+
+
+def test_metrics_of_an_application_that_is_mounted_are_below_its_prefix(serve: Any) -> None:
+    app = _shop()
+    service = Everkeel(app).with_telemetry(logs=False, prometheus="/metrics")
+
+    async def main() -> None:
+        async with serve(Starlette(routes=[Mount("/shop", app)])) as running:
+            assert (await running.get("/shop/metrics")).text.startswith("# HELP")
+            assert (await running.get("/metrics")).status_code == 404
+
+    asyncio.run(main())
+    service.close()
 
 
 def test_rejections_are_logged_until_it_is_closed(serve: Any, caplog: pytest.LogCaptureFixture) -> None:

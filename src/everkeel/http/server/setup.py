@@ -8,7 +8,7 @@ from os import PathLike
 from typing import TYPE_CHECKING, Any, Self
 
 from everkeel.errors import ConfigError
-from everkeel.http.server.asgi import ASGIApp, Receive, Scope, Send
+from everkeel.http.server.asgi import ASGIApp, Receive, Scope, Send, path_of
 from everkeel.http.server.concurrency import AnyPlaces, ConcurrencyLimitMiddleware
 from everkeel.http.server.deadlines import DeadlineMiddleware
 from everkeel.http.server.errors import ProblemMiddleware
@@ -206,6 +206,7 @@ class _Inside:
 
 def _at(path: str, there: ASGIApp, otherwise: ASGIApp) -> ASGIApp:
     async def route(scope: Scope, receive: Receive, send: Send) -> None:
-        await (there if scope["type"] == "http" and scope["path"] == path else otherwise)(scope, receive, send)
+        is_there = scope["type"] == "http" and path_of(scope) == path
+        await (there if is_there else otherwise)(scope, receive, send)
 
     return route
