@@ -5,8 +5,11 @@ from __future__ import annotations
 import argparse
 import asyncio
 import logging
+from importlib.util import find_spec
 
 from everkeel.cli.output import FINE, NO, USAGE, CommandError
+
+NEEDS = ("httpx2", "starlette", "uvicorn", "yaml")  # each is an extra of the same name
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -36,6 +39,8 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Play it; the exit status says whether the books are right."""
+    if lacking := [library for library in NEEDS if find_spec(library) is None]:
+        raise CommandError(f"everkeel demo needs {', '.join(lacking)}: pip install everkeel[{','.join(NEEDS)}]")
     from everkeel.demo.shop.director import direct
     from everkeel.demo.shop.scenarios import SCENARIOS
     from everkeel.demo.shop.view import View

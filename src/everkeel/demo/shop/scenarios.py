@@ -6,13 +6,13 @@ import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import httpx2
-
-from everkeel.demo.shop.customers import Customers
 from everkeel.demo.shop.stage import Stage
 from everkeel.runtime.clock import DEFAULT
+
+if TYPE_CHECKING:  # the command line lists the scenarios also where httpx2 is not installed
+    from everkeel.demo.shop.customers import Customers
 
 SETTLED_WITHIN = 45.0
 
@@ -70,11 +70,15 @@ class Scene:
 
     async def provider(self, **settings: Any) -> None:
         """Give the payment provider a good day or a bad one."""
+        import httpx2
+
         async with httpx2.AsyncClient() as client:
             (await client.post(f"{self.stage.world.url('payments')}/provider", json=settings)).raise_for_status()
 
     async def restock(self, item: str, count: int) -> None:
         """Fill the shelf."""
+        import httpx2
+
         async with httpx2.AsyncClient() as client:
             url = f"{self.stage.world.url('inventory')}/stock"
             (await client.post(url, json={"item": item, "count": count})).raise_for_status()
@@ -82,6 +86,8 @@ class Scene:
 
     async def ask(self, service: str, method: str, path: str, **more: Any) -> Any:
         """Ask a service's control plane, as an operator would."""
+        import httpx2
+
         headers = {"Authorization": f"Bearer {self.stage.world.token}"}
         async with httpx2.AsyncClient(headers=headers, timeout=10.0) as client:
             answer = await client.request(method, f"{self.stage.world.url(service)}/everkeel{path}", **more)
