@@ -211,7 +211,7 @@ class Choreography:
                 "result": record.steps[step.name].result,
             }
             event = Event(
-                step.compensation, data, source=self.source, id=f"{record.id}:{step.name}:undo:{launch.attempt}",
+                step.compensation, data, source=self.source, id=f"{record.id}:{step.name}:undo:{launch.number}",
                 key=record.id, correlation_id=record.correlation_id or record.id, saga_id=record.id,
                 saga_type=self.name, saga_step=step.name,
                 extensions={"sagacompensating": True, "sagastepnumber": self._number(step.name)},
@@ -272,7 +272,7 @@ class Tracker:
         if step is not None:
             makes: dict[str, Happening] = {
                 "done": Done(step, event.data if event.is_json else None),
-                "undone": Undone(step),
+                "undone": Undone(step, _asked_by(event, id, step)),
                 "rejected": Rejected(step, _why(event)),
             }
             happening = makes[meaning]
@@ -325,6 +325,12 @@ class Tracker:
             return False
         self._host.saved(decision, emitted=bool(rows))
         return True
+
+
+def _asked_by(event: Event, saga: str, step: str) -> int | None:
+    """Which of our requests a confirmation answers, where its service says so (`mark(..., cause=request)` does)."""
+    asked, _, number = (event.causation_id or "").rpartition(":")
+    return int(number) if asked == f"{saga}:{step}:undo" and number.isdecimal() else None
 
 
 def _why(event: Event) -> str:

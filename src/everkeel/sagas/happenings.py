@@ -41,9 +41,10 @@ class Failed:
 
 @dataclass(frozen=True, slots=True)
 class Undone:
-    """A step's compensation is confirmed."""
+    """A step's compensation is confirmed; `number` says which one, where that is known."""
 
     step: str
+    number: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

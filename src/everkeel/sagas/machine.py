@@ -80,6 +80,8 @@ class Launch:
     step: str
     undo: bool
     attempt: int
+    number: int = 0
+    """Of a compensation: how many there were of this step, this one included."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -287,12 +289,14 @@ class _Turn:
             waits += [*TO_UNDO, StepStatus.RUNNING]
         if step.status not in waits or self.state is SagaState.FAILED:
             return
+        if happening.number is not None and happening.number <= step.undos - step.undo_attempts:
+            return  # of an earlier series, and something came to light since
         if self.state is SagaState.RUNNING:  # choreographed: the participants knew before we did
             if self.committed():
                 return
             self.turn_back("undone", name)
         if step.again:
-            self.change(name, status=StepStatus.LATE_DONE, again=False, not_before=None)
+            self.change(name, status=StepStatus.LATE_DONE, again=False, not_before=None, undo_attempts=0)
             return
         self.change(name, status=StepStatus.UNDONE, not_before=None, error=None)
         self.note("step_undone", name, attempt=step.undo_attempts)
@@ -502,9 +506,9 @@ class _Turn:
             return
         attempt = mine.undo_attempts + 1
         until = self.now + step.confirm_within if shape.choreographed else None
-        self.change(step.name, status=StepStatus.UNDOING, undo_attempts=attempt, not_before=until)
+        self.change(step.name, status=StepStatus.UNDOING, undo_attempts=attempt, undos=mine.undos + 1, not_before=until)
         self.note("undoing", step.name, attempt=attempt)
-        self.launches.append(Launch(step.name, True, attempt))
+        self.launches.append(Launch(step.name, True, attempt, mine.undos + 1))
 
     def _due(self, step: StepRecord) -> bool:
         return step.not_before is not None and step.not_before <= self.now

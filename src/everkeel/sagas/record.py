@@ -55,7 +55,9 @@ class StepRecord:
     attempts: int = 0
     """How often its action was begun."""
     undo_attempts: int = 0
-    """How often its compensation was begun."""
+    """How often its compensation was begun, since an operator last said so."""
+    undos: int = 0
+    """How often it was begun altogether: what tells a confirmation from an older one."""
     maybe: bool = False
     """Some try may have had its effect without our being told."""
     done: bool = False
@@ -159,15 +161,18 @@ def decoded(row: SagaRow) -> Record:
 
 
 _DEFAULTS = StepRecord()
-_FIELDS = ("attempts", "undo_attempts", "maybe", "done", "again", "result", "error", "not_before", "started_at",
-           "ended_at")  # fmt: skip
+_FIELDS = ("attempts", "undo_attempts", "undos", "maybe", "done", "again", "result", "error", "not_before",
+           "started_at", "ended_at")  # fmt: skip
+
+
+_NUMBERS = ("attempts", "undo_attempts", "undos")
 
 
 def _sparse(step: StepRecord) -> dict[str, Any]:
     fields: dict[str, Any] = {"status": step.status}
     for name in _FIELDS:
         value = getattr(step, name)
-        if value is not None and value is not False and not (name.endswith("attempts") and value == 0):
+        if value is not None and value is not False and not (name in _NUMBERS and value == 0):
             fields[name] = value
     return fields
 
