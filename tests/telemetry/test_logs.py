@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 
@@ -12,14 +13,20 @@ from everkeel import (
     BulkheadFullError,
     CircuitOpenError,
     ConfigError,
+    NotRetryable,
     bulkhead,
     circuit_breaker,
+    events,
     fallback,
     retry,
     subscribe,
     timeout,
 )
 from everkeel.compose import source
+from everkeel.engines import MemoryEngine
+from everkeel.messaging import Consumer, Event, MemoryTransport, Message, Outbox
+from everkeel.runtime import events as hub
+from everkeel.sagas import NOTHING, Orchestrator, Saga, Step
 from everkeel.telemetry import log_events
 from everkeel.testing import Flaky, VirtualClock
 
@@ -115,6 +122,128 @@ def test_a_circuit_warns_when_it_opens_and_tells_when_it_closes(log, caplog, clo
 def test_a_change_of_settings_is_told(log, caplog):
     retry("fetch", attempts=2).reconfigure(attempts=4)
     assert lines(caplog) == [("INFO", "everkeel.retry", "retry 'fetch': reconfigured: attempts from 2 to 4")]
+
+
+# ------------------------------------------------------------------ events and sagas
+
+
+EVENT = {"event_id": "e-1", "event_type": "OrderCreated"}
+OUTBOX = {"policy": "shop", "policy_type": "outbox", **EVENT}
+LETTERS = {"policy": "billing", "policy_type": "dead_letters", **EVENT, "letter": "l-1", "actor": "ann"}
+SAGA = {"policy": "order", "policy_type": "saga", "saga_id": "s-1"}
+TOLD = [
+    ("DEBUG", "shop': OrderCreated e-1 written for orders", events.EventWritten(**OUTBOX, topic="orders")),
+    (
+        "DEBUG",
+        "shop': OrderCreated e-1 delivered to orders after 1.5 s",
+        events.EventDelivered(**OUTBOX, topic="orders", attempt=1, age=1.5),
+    ),
+    (
+        "INFO",
+        "shop': attempt 2 to deliver OrderCreated e-1 failed, the next one in 4 s: OSError: reset",
+        events.DeliveryFailed(**OUTBOX, topic="orders", attempt=2, delay=4.0, error=OSError("reset")),
+    ),
+    ("INFO", "shop': OrderCreated e-1 was taken over by another relay", events.LeaseLost(**OUTBOX, topic="orders")),
+    (
+        "WARNING",
+        "shop': OrderCreated e-1 dead-lettered (attempts) as l-1 after 5 attempts: no reason given",
+        events.DeadLettered(**OUTBOX, letter="l-1", reason="attempts", attempts=5),
+    ),
+    ("INFO", "billing': l-1 (OrderCreated e-1) replayed by ann", events.Replayed(**LETTERS, epoch=1)),
+    (
+        "INFO",
+        "billing': l-1 (OrderCreated e-1) discarded by ann: a test order",
+        events.Discarded(**LETTERS, reason="a test order"),
+    ),
+    ("DEBUG", "order': s-1 started", events.SagaStarted(**SAGA)),
+    ("DEBUG", "order': s-1: pay done at attempt 1", events.StepCompleted(**SAGA, step="pay", attempt=1)),
+    ("INFO", "order': s-1: pay rejected: no money", events.StepRejected(**SAGA, step="pay", reason="no money")),
+    ("INFO", "order': s-1 turns back (rejected)", events.Compensating(**SAGA, cause="rejected")),
+    ("DEBUG", "order': s-1: reserve undone at attempt 2", events.StepUndone(**SAGA, step="reserve", attempt=2)),
+    ("DEBUG", "order': s-1 completed after 3 s", events.SagaCompleted(**SAGA, duration=3.0)),
+    (
+        "INFO",
+        "order': s-1 undone (rejected) after 3 s",
+        events.SagaCompensated(**SAGA, cause="rejected", duration=3.0),
+    ),
+    ("WARNING", "order': s-1 timed out", events.SagaTimedOut(**SAGA, compensating=True)),
+    (
+        "ERROR",
+        "order': s-1 cannot go on by itself and needs an operator (poison): no such step",
+        events.SagaParked(**SAGA, cause="poison", reason="no such step"),
+    ),
+    (
+        "ERROR",
+        "order': s-1: pay cannot be undone, and an operator is needed: OSError: down",
+        events.CompensationBlocked(**SAGA, step="pay", reason="OSError: down"),
+    ),
+]
+
+
+@pytest.mark.parametrize(("level", "text", "event"), TOLD, ids=[type(event).__name__ for *_, event in TOLD])
+def test_what_happens_to_events_and_sagas_is_told_at_a_level_that_fits(log, caplog, level, text, event):
+    hub.tell(event, ())
+    label = f"{event.policy_type.replace('_', ' ')} '{text}"
+    assert lines(caplog) == [(level, f"everkeel.{event.policy_type}", label)]
+    json.dumps(fields(caplog.records[0]))
+
+
+def test_a_record_about_a_saga_has_its_id_in_a_field(log, caplog):
+    hub.tell(events.CompensationBlocked(**SAGA, step="pay", reason="down"), ())
+    assert fields(caplog.records[0]) == {
+        "everkeel_event": "compensation_blocked",
+        "everkeel_policy": "order",
+        "everkeel_policy_type": "saga",
+        "everkeel_saga_id": "s-1",
+        "everkeel_step": "pay",
+        "everkeel_reason": "down",
+    }
+
+
+def test_a_consumers_dead_letter_is_told_by_the_consumer_alone(log, caplog):
+    hub.tell(
+        events.DeadLettered(policy="billing", policy_type="consumer", **EVENT, letter="l", reason="x", attempts=1), ()
+    )
+    assert lines(caplog) == []
+
+
+async def test_a_healthy_pipeline_of_events_is_silent(virtual_time, caplog):
+    caplog.set_level(logging.INFO, "everkeel")
+    engine, transport = MemoryEngine(), MemoryTransport()
+    outbox = Outbox(engine, transport=transport, topic="orders")
+    consumer = Consumer("billing", transport, topics="orders", engine=engine)
+    handled = []
+    consumer.on("OrderCreated")(lambda event: handled.append(event.id))
+
+    async def pay(context):
+        context.emit(Event("OrderCreated", source="/orders"), topic="orders")
+
+    saga = Saga("order", Step("pay", pay, NOTHING))
+    with log_events():
+        async with outbox.relay(), consumer, Orchestrator(engine, saga) as orchestrator:
+            await outbox.write(Event("OrderCreated", source="/orders", id="e-1"))
+            await orchestrator.run(saga)
+            await asyncio.sleep(10)
+    assert len(handled) == 2
+    assert lines(caplog) == []
+
+
+async def test_a_dead_letter_of_a_consumer_is_one_warning(virtual_time, caplog):
+    caplog.set_level(logging.INFO, "everkeel")
+    engine, transport = MemoryEngine(), MemoryTransport()
+    consumer = Consumer("billing", transport, topics="orders", engine=engine)
+
+    @consumer.on("OrderCreated")
+    async def refuse(event):
+        raise NotRetryable("out of stock")
+
+    with log_events():
+        async with consumer:
+            await transport.publish([Message("orders", Event("OrderCreated", source="/orders", id="e-1"))])
+            await asyncio.sleep(5)
+    ((level, logger, text),) = lines(caplog)
+    assert (level, logger) == ("WARNING", "everkeel.consumer")
+    assert "out of stock" in text
 
 
 # ------------------------------------------------------------------ fields

@@ -19,7 +19,7 @@ from everkeel.runtime.settings import label
 from everkeel.telemetry.fields import event_name, plain, values_of
 
 _PREFIX = "everkeel_"
-_SECONDS = {"delay", "late_by", "seconds"}
+_SECONDS = {"age", "delay", "duration", "late_by", "seconds"}
 Identity: TypeAlias = tuple[type[events.Event], str, str | None]
 
 _TELLING: dict[type[events.Event], tuple[int, str]] = {
@@ -40,6 +40,34 @@ _TELLING: dict[type[events.Event], tuple[int, str]] = {
     events.ChaosInjected: (logging.INFO, "hit call {call} on purpose: {kinds}"),
     events.ChaosStopped: (logging.WARNING, "stopped: {reason}"),
     events.Reconfigured: (logging.INFO, "reconfigured: {changes}"),
+    # Events on their way. What consumers do themselves is in their own records (`everkeel.consumer`), always.
+    events.EventWritten: (logging.DEBUG, "{event_type} {event_id} written for {topic}"),
+    events.EventDelivered: (logging.DEBUG, "{event_type} {event_id} delivered to {topic} after {age}"),
+    events.DeliveryFailed: (
+        logging.INFO,
+        "attempt {attempt} to deliver {event_type} {event_id} failed, the next one in {delay}: {error}",
+    ),
+    events.LeaseLost: (logging.INFO, "{event_type} {event_id} was taken over by another relay"),
+    events.DeadLettered: (
+        logging.WARNING,
+        "{event_type} {event_id} dead-lettered ({reason}) as {letter} after {attempts} attempts: {error}",
+    ),
+    events.Replayed: (logging.INFO, "{letter} ({event_type} {event_id}) replayed by {actor}"),
+    events.Discarded: (logging.INFO, "{letter} ({event_type} {event_id}) discarded by {actor}: {reason}"),
+    # Sagas.
+    events.SagaStarted: (logging.DEBUG, "{saga_id} started"),
+    events.StepCompleted: (logging.DEBUG, "{saga_id}: {step} done at attempt {attempt}"),
+    events.StepRejected: (logging.INFO, "{saga_id}: {step} rejected: {reason}"),
+    events.Compensating: (logging.INFO, "{saga_id} turns back ({cause})"),
+    events.StepUndone: (logging.DEBUG, "{saga_id}: {step} undone at attempt {attempt}"),
+    events.SagaCompleted: (logging.DEBUG, "{saga_id} completed after {duration}"),
+    events.SagaCompensated: (logging.INFO, "{saga_id} undone ({cause}) after {duration}"),
+    events.SagaTimedOut: (logging.WARNING, "{saga_id} timed out"),
+    events.SagaParked: (logging.ERROR, "{saga_id} cannot go on by itself and needs an operator ({cause}): {reason}"),
+    events.CompensationBlocked: (
+        logging.ERROR,
+        "{saga_id}: {step} cannot be undone, and an operator is needed: {reason}",
+    ),
 }
 """What is told, at which level. The message is the policy's label and this text, with the event's fields filled in."""
 
@@ -103,10 +131,15 @@ class EventLog:
         level, text = _TELLING[type(event)]
         if isinstance(event, events.RetryGaveUp) and event.reason in _QUIET_REASONS:
             level = logging.INFO
+        if isinstance(event, events.DeadLettered) and event.policy_type == "consumer":
+            return  # it writes a record of its own, whether or not anybody asked for these
         logger = self._logger(event.policy_type)
         if logger.isEnabledFor(level):
             values = values_of(event)
-            message = text.format_map({name: _shown(name, value) for name, value in values.items()})
+            words = {name: _shown(name, value) for name, value in values.items()}
+            if isinstance(event, events.DeliveryFailed | events.DeadLettered) and event.error is None:
+                words["error"] = "no reason given"
+            message = text.format_map(words)
             extra = _identity(event.policy_type, event.policy, type(event))
             for name, value in values.items():
                 extra |= _fields(name, value)
@@ -164,8 +197,9 @@ class EventLog:
 def log_events(*, logger: str = "everkeel", summary_every: float = 10.0, clock: Clock | None = None) -> EventLog:
     """Write what policies do to the standard library's logging, until the answer is cancelled.
 
-    Retrying, opening, timing out and falling back are warnings, giving up is an error, recovering and closing are
-    informational; calls that go well are not told, and cost nothing. Configuring handlers is left to the application.
+    Retrying, opening, timing out, falling back and dead letters are warnings; giving up and sagas that need an
+    operator are errors; recovering and closing are informational, and events and sagas that go well are for debugging.
+    Calls that go well are not told, and cost nothing. Configuring handlers is left to the application.
 
     Rejections come in floods. The first one is written at once; after that, each policy writes at most one record per
     `summary_every` seconds, with how many there were. Nothing runs in the background: a summary is written when the
