@@ -54,22 +54,21 @@ class FunctionTransport:
         for place, message in enumerate(messages):
             line = object() if message.key is None else (message.topic, message.key)
             lines.setdefault(line, []).append(place)
-        places = asyncio.Semaphore(self._concurrency)
+        waiting = iter(lines.values())  # shared: whoever is free takes the next line
 
-        async def in_order(line: list[int]) -> None:
-            held: Published | None = None
-            for place in line:
-                if held is None:
-                    async with places:
-                        result = await self._one(messages[place])
-                    held = None if result is OK else Published(RETRYABLE, result.error, outage=True)
-                else:
-                    result = held  # its predecessor is not there, so it must not be either
-                results[place] = result
+        async def work() -> None:
+            for line in waiting:
+                held: Published | None = None
+                for place in line:
+                    # Behind one that is not there, none of its key may be.
+                    result = await self._one(messages[place]) if held is None else held
+                    if held is None and result is not OK:
+                        held = Published(RETRYABLE, result.error, outage=True)
+                    results[place] = result
 
         async with asyncio.TaskGroup() as group:
-            for line in lines.values():
-                group.create_task(in_order(line))
+            for _ in range(min(self._concurrency, len(lines))):
+                group.create_task(work())
         return [result for result in results if result is not None]
 
     async def _one(self, message: Message) -> Published:
