@@ -268,7 +268,7 @@ class Tracker:
         id = event.saga_id or (event.correlation_id or event.id if meaning == "starts" else event.correlation_id)
         if id is None:
             return False
-        happening: Happening = Begun()
+        happening: Happening = Begun(event.data if event.is_json else None)
         if step is not None:
             makes: dict[str, Happening] = {
                 "done": Done(step, event.data if event.is_json else None),
@@ -308,8 +308,8 @@ class Tracker:
         self._host.learn(row)
         definition = self._host.definitions.get(row.type, row.version)
         record = decoded(row)
-        if isinstance(happening, Begun) or getattr(happening, "step", None) not in record.steps:
-            return True
+        if not isinstance(happening, Begun) and getattr(happening, "step", None) not in record.steps:
+            return True  # it began with another version, which has no such step
         shape = None if definition is None else definition.shape
         decision = decide(record, shape, happening, row.now)
         if not decision.entries and decision.record == record:

@@ -9,7 +9,9 @@ from typing import Any, TypeAlias
 
 @dataclass(frozen=True, slots=True)
 class Begun:
-    """Somebody begins to work on it."""
+    """Somebody begins to work on it; `input` is what it is about, where that was not known before."""
+
+    input: Any = None
 
 
 @dataclass(frozen=True, slots=True)

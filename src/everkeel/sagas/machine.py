@@ -191,6 +191,8 @@ class _Turn:
         if self.state is SagaState.PENDING:
             self.become(SagaState.RUNNING)
             self.note("started")
+        if happening.input is not None and self.record.input is None:
+            self.record = replace(self.record, input=happening.input)
 
     def done(self, happening: happened.Done) -> None:
         name, step = happening.step, self.steps[happening.step]
