@@ -6,6 +6,8 @@ set -eu
 packages="redis-server postgresql pgbouncer chromium fonts-dejavu-core"
 wanted=""
 for package in $packages; do
+    # Any browser of this family will do; Ubuntu's own package of it is a slow detour through snap.
+    [ "$package" = chromium ] && { command -v google-chrome || command -v chromium; } >/dev/null && continue
     dpkg-query -W -f='${Status}' "$package" 2>/dev/null | grep -q "ok installed" || wanted="$wanted $package"
 done
 if [ -z "$wanted" ]; then
