@@ -252,14 +252,15 @@ class _Sagas:
 
 
 def _method(sagas: Sagas, action: str) -> Callable[..., Awaitable[SagaView]]:
-    return {
+    methods: dict[str, Callable[..., Awaitable[SagaView]]] = {
         "retry-compensation": sagas.retry,
         "skip-step": sagas.skip,
         "mark-done": sagas.mark_done,
         "cancel": sagas.cancel,
         "resume": sagas.resume,
         "fail": sagas.fail,
-    }[action]
+    }
+    return methods[action]
 
 
 def _step(name: str, step: Any, hide: Callable[[str | None], str | None]) -> dict[str, Any]:
