@@ -424,6 +424,10 @@ class Replayed(Event):
     actor: str
     epoch: int
     edited: bool = False
+    actor_kind: str = "human"
+    """human, agent or auto."""
+    before: str = "pending"
+    """The letter's status until then."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -435,6 +439,10 @@ class Discarded(Event):
     event_type: str
     actor: str
     reason: str
+    actor_kind: str = "human"
+    """human, agent or auto."""
+    before: str = "pending"
+    """The letter's status until then."""
 
 
 # ------------------------------------------------------------------ outbox and relay

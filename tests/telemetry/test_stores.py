@@ -12,11 +12,12 @@ from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from everkeel import ConfigError, NotRetryable, events
-from everkeel.engines import MemoryEngine, SQLiteEngine
+from everkeel import ConfigError, NotRetryable, SagaCompensatedError, SagaStoppedError, events
+from everkeel.engines import MemoryEngine, PostgresEngine, SQLiteEngine
 from everkeel.engines.sagas import NewSaga, SagaChange, SagaState
 from everkeel.messaging import Consumer, DeadLetters, Event, FunctionTransport, MemoryTransport, Outbox, Relay
 from everkeel.runtime import events as hub
+from everkeel.sagas import Orchestrator, Saga, Step
 from everkeel.telemetry import EverkeelInstrumentor, PolicyCollector, StoreMetrics, measuring
 from everkeel.telemetry.happened import HEARD, counted
 from everkeel.telemetry.measuring import measure_all
@@ -134,6 +135,27 @@ def test_the_stores_of_sqlite_are_read_too(tmp_path):
     asyncio.run(test())
 
 
+@pytest.mark.require_server("postgres")
+def test_the_stores_of_postgresql_are_read_too(postgres_dsn):
+    async def test() -> None:
+        async with PostgresEngine(postgres_dsn) as engine:
+            saga = NewSaga(id="s", type="order", version=1, kind="orchestrated", state=SagaState.RUNNING, document="{}")
+            await engine.sagas.create(saga)
+            await Outbox(engine).write([event(1), event(2)])
+            await DeadLetters(engine).bury(event(3), consumer="billing", topic="orders", reason="attempts")
+            async with StoreMetrics(engine) as watched:
+                assert await watched.sample()
+                shown = numbers(zeros=True)
+        assert shown["everkeel.outbox.depth{outbox,due}"] == 2
+        assert shown["everkeel.outbox.oldest_age{outbox}"] >= 0
+        assert shown["everkeel.dlq.depth{billing,attempts,pending}"] == 1
+        assert shown["everkeel.dlq.oldest_age{billing}"] >= 0
+        assert shown["everkeel.saga.active{order,running}"] == 1
+        assert shown["everkeel.saga.oldest_age{order}"] >= 0
+
+    asyncio.run(test())
+
+
 async def test_depths_are_what_the_store_says_and_no_difference_of_counts(virtual_time):
     engine = MemoryEngine()
     outbox = Outbox(engine)
@@ -228,15 +250,15 @@ async def test_what_happens_on_the_whole_way_of_events_is_counted(virtual_time):
         await letters.replay(letter.id, actor="ann")
         await asyncio.sleep(5)
         (letter,) = [one for one in (await letters.list()).letters if one.status == "pending"]
-        await letters.discard(letter.id, actor="ann", reason="never again")
+        await letters.discard(letter.id, actor="bot", kind="agent", reason="never again")
         await asyncio.sleep(5)
-        assert {name: value for name, value in numbers().items() if "age" not in name} == {
+        assert {name: value for name, value in numbers().items() if "_age" not in name} == {
             "everkeel.outbox.written{outbox}": 2,
             "everkeel.outbox.attempts{outbox,delivered}": 3,
             "everkeel.inbox.duplicates{billing}": 1,
-            "everkeel.dlq.transitions{billing,pending}": 2,
-            "everkeel.dlq.transitions{billing,replayed}": 1,
-            "everkeel.dlq.transitions{billing,discarded}": 1,
+            "everkeel.dlq.transitions{billing,,pending,auto}": 2,
+            "everkeel.dlq.transitions{billing,pending,replayed,human}": 1,
+            "everkeel.dlq.transitions{billing,pending,discarded,agent}": 1,
             "everkeel.dlq.depth{billing,rejected,superseded}": 1,
             "everkeel.dlq.depth{billing,rejected,discarded}": 1,
             "everkeel.consumer.events{billing,handled}": 1,
@@ -261,11 +283,11 @@ COUNTED = [
     (events.LeaseLost(**OUTBOX, topic="t"), ["outbox.lease_lost{shop}"]),
     (
         events.DeadLettered(**OUTBOX, letter="l", reason="attempts", attempts=5),
-        ["outbox.attempts{shop,dead_lettered}", "dlq.transitions{outbox,pending}"],
+        ["outbox.attempts{shop,dead_lettered}", "dlq.transitions{outbox,,pending,auto}"],
     ),
     (
         events.DeadLettered(policy="billing", policy_type="consumer", **ABOUT, letter="l", reason="parked", attempts=0),
-        ["dlq.transitions{billing,parked}"],
+        ["dlq.transitions{billing,,parked,auto}"],
     ),
     (
         events.DuplicateSuppressed(policy="billing", policy_type="consumer", **ABOUT),
@@ -273,11 +295,19 @@ COUNTED = [
     ),
     (
         events.Replayed(policy="billing", policy_type="dead_letters", **ABOUT, letter="l", actor="ann", epoch=1),
-        ["dlq.transitions{billing,replayed}"],
+        ["dlq.transitions{billing,pending,replayed,human}"],
     ),
     (
-        events.Discarded(policy="billing", policy_type="dead_letters", **ABOUT, letter="l", actor="ann", reason="old"),
-        ["dlq.transitions{billing,discarded}"],
+        events.Discarded(
+            policy="billing",
+            policy_type="dead_letters",
+            **ABOUT,
+            letter="l",
+            actor="ann",
+            reason="old",
+            before="parked",
+        ),
+        ["dlq.transitions{billing,parked,discarded,human}"],
     ),
     (events.SagaStarted(**SAGA), ["saga.transitions{order,running,}"]),
     (events.SagaCompleted(**SAGA, duration=1.0), ["saga.transitions{order,completed,}"]),
@@ -311,6 +341,63 @@ def test_an_event_counts_as(event, expected):
 
 def test_every_event_that_is_heard_counts_as_something():
     assert {type(event) for event, _ in COUNTED} == set(HEARD)
+
+
+async def test_what_happens_to_sagas_is_counted_and_timed(virtual_time):
+    async def act(context):
+        await asyncio.sleep(2)
+        if context.input == context.step:
+            raise NotRetryable("no")
+
+    async def undo(context):
+        await asyncio.sleep(1)
+
+    async def undo_never(context):
+        raise NotRetryable("the warehouse has gone")
+
+    order = Saga("order", Step("reserve", act, undo), Step("pay", act, undo), deadline=60)
+    stuck = Saga("refund", Step("fetch", act, undo_never), Step("pay", act, undo), deadline=60)
+    engine, collecting = MemoryEngine(), CollectorRegistry()
+    collector = PolicyCollector(histograms=True)
+    collecting.register(collector)
+    async with StoreMetrics(engine, every=1), Orchestrator(engine, order, stuck) as orchestrator:
+        await orchestrator.run(order, "nothing")
+        with pytest.raises(SagaCompensatedError):
+            await orchestrator.run(order, "pay")
+        with pytest.raises(SagaCompensatedError):
+            await orchestrator.run(order, "nothing", deadline=3)
+        with pytest.raises(SagaStoppedError):
+            await orchestrator.run(stuck, "pay")
+        await asyncio.sleep(2)
+        counts = {name: value for name, value in numbers("everkeel.saga.").items() if "_age" not in name}
+        text = generate_latest(collecting).decode()
+    collector.close()
+    assert counts == {
+        "everkeel.saga.active{refund,compensation_blocked}": 1,
+        "everkeel.saga.transitions{order,running,}": 3,
+        "everkeel.saga.transitions{order,completed,}": 1,
+        "everkeel.saga.transitions{order,compensating,rejected}": 1,
+        "everkeel.saga.transitions{order,compensated,rejected}": 1,
+        "everkeel.saga.transitions{order,compensating,timed_out}": 1,
+        "everkeel.saga.transitions{order,compensated,timed_out}": 1,
+        "everkeel.saga.timed_out{order}": 1,
+        "everkeel.saga.steps{order,reserve,completed}": 3,
+        "everkeel.saga.steps{order,pay,completed}": 1,
+        "everkeel.saga.steps{order,pay,rejected}": 1,
+        "everkeel.saga.steps{order,reserve,undone}": 2,
+        "everkeel.saga.steps{order,pay,undone}": 1,  # timed out in the middle of it: nobody knows whether it was done
+        "everkeel.saga.transitions{refund,running,}": 1,
+        "everkeel.saga.transitions{refund,compensating,rejected}": 1,
+        "everkeel.saga.transitions{refund,compensation_blocked,}": 1,
+        "everkeel.saga.steps{refund,fetch,completed}": 1,
+        "everkeel.saga.steps{refund,pay,rejected}": 1,
+        "everkeel.saga.steps{refund,fetch,undo_failed}": 1,
+    }
+    order_labels = 'everkeel_policy_name="order",everkeel_policy_type="saga"'
+    assert f'everkeel_saga_duration_seconds_sum{{{order_labels},state="completed"}} 4.0' in text
+    assert f'everkeel_saga_duration_seconds_count{{{order_labels},state="compensated"}} 2.0' in text
+    assert f'everkeel_saga_step_duration_seconds_sum{{{order_labels},step="reserve"}} 6.0' in text
+    assert f'everkeel_saga_compensation_duration_seconds_sum{{{order_labels},step="reserve"}} 2.0' in text
 
 
 # ------------------------------------------------------------------ several, and none

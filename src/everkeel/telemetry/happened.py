@@ -66,11 +66,11 @@ def counted(event: events.Event) -> Iterator[Counted]:
                 yield _one("everkeel.outbox.attempts", name, "outbox", result="dead_lettered")
                 name = "outbox"  # as the store calls the consumer of its letters, whatever the outbox is called
             to = "parked" if event.reason == "parked" else "pending"
-            yield _one("everkeel.dlq.transitions", name, "dead_letters", to=to)
+            yield _letter(name, "", to, "auto")
         case events.Replayed():
-            yield _one("everkeel.dlq.transitions", name, "dead_letters", to="replayed")
+            yield _letter(name, event.before, "replayed", event.actor_kind)
         case events.Discarded():
-            yield _one("everkeel.dlq.transitions", name, "dead_letters", to="discarded")
+            yield _letter(name, event.before, "discarded", event.actor_kind)
         case _ if event.policy_type == "saga":
             yield from _of_a_saga(event, name)
 
@@ -99,6 +99,11 @@ def _of_a_saga(event: events.Event, name: str) -> Iterator[Counted]:
             yield _one("everkeel.saga.steps", name, "saga", step=event.step, result="rejected")
         case events.StepUndone():
             yield _one("everkeel.saga.steps", name, "saga", step=event.step, result="undone")
+
+
+def _letter(consumer: str, before: str, to: str, actor_kind: str) -> Counted:
+    own = {"from": before, "to": to, "actor_kind": actor_kind}
+    return _one("everkeel.dlq.transitions", consumer, "dead_letters", **own)
 
 
 def _moved(type: str, to: str, cause: str = "") -> Counted:

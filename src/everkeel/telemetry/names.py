@@ -299,7 +299,11 @@ METRICS: dict[str, Metric] = {
             "counter",
             "{letter}",
             "Dead letters that were written, replayed and discarded, by consumer.",
-            {"to": "`pending`, `parked`, `replayed`, `discarded`"},
+            {
+                "from": "empty when it is written; `pending`, `parked`, ...",
+                "to": "`pending`, `parked`, `replayed`, `discarded`",
+                "actor_kind": "`human`, `agent`, `auto`",
+            },
             "store",
         ),
         Metric(

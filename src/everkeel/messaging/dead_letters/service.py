@@ -162,6 +162,7 @@ class DeadLetters(Keeping):
                 Replayed(
                     policy=row.consumer, policy_type="dead_letters", letter=id, event_id=row.event_id,
                     event_type=row.event_type, actor=actor, epoch=sent, edited=edited is not None,
+                    actor_kind=kind, before=before.value,
                 ),
                 (),
             )  # fmt: skip
@@ -282,6 +283,7 @@ class DeadLetters(Keeping):
                 Discarded(
                     policy=row.consumer, policy_type="dead_letters", letter=id, event_id=row.event_id,
                     event_type=row.event_type, actor=change.actor, reason=change.reason,
+                    actor_kind=change.kind, before=before.value,
                 ),
                 (),
             )  # fmt: skip
