@@ -87,6 +87,11 @@ class Server:
         """Its process, None where it does not run."""
         return self._process.pid if self._process is not None else None
 
+    @property
+    def folder(self) -> Path:
+        """Where its files are."""
+        return self._log.parent
+
     def start(self) -> None:
         """Start it, and wait until it answers."""
         with self._log.open("ab") as log:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from everkeel.demo.shop.books import Books
+from everkeel.engines.sagas import SagaState
 from everkeel.messaging import DeadLetters, LetterFilter, Status
 
 _OPEN = (Status.PENDING, Status.PARKED, Status.REPLAYED)
@@ -42,6 +43,9 @@ async def audit(books: Mapping[str, Books], accepted: Mapping[str, Mapping[str, 
     available = await inventory.number("SELECT sum(available) FROM stock")
     waiting = {name: (await one.engine.outbox.stats()).depth for name, one in books.items()}
     letters = {name: await DeadLetters(one.engine).count(LetterFilter(status=_OPEN)) for name, one in books.items()}
+    ends: dict[str, str] = {SagaState.COMPLETED: "confirmed", SagaState.COMPENSATED: "cancelled"}
+    sagas = await orders.rows("SELECT id, state FROM everkeel_sagas")
+    astray = sorted(str(id) for id, state in sagas if ends.get(str(state)) != found.get(str(id), ("",))[0])
     return [
         Check("orders accepted and orders in the books", sorted(accepted), sorted(found)),
         Check("orders still open", 0, sum(status == "placed" for status, _ in found.values())),
@@ -52,6 +56,7 @@ async def audit(books: Mapping[str, Books], accepted: Mapping[str, Mapping[str, 
         Check("charges or refunds made twice", 0, sum(int(row[1]) > 2 for row in charges)),
         Check("goods reserved and orders confirmed", sorted(confirmed), sorted(reserved)),
         Check("goods stocked and goods left or reserved", stocked, available + held),
+        Check("sagas that ended in another way than their orders", [], astray),
         Check("events not delivered", dict.fromkeys(books, 0), waiting),
         Check("dead letters not dealt with", dict.fromkeys(books, 0), letters),
     ]

@@ -102,16 +102,17 @@ def reserve(order: str, item: str, count: int) -> Operation[str]:
     return "reserved"
 
 
-def release(order: str, item: str, count: int) -> Operation[str]:
-    """Put goods back; where none were set aside, see to it that none will be."""
-    before = yield Statement("SELECT status FROM reservations WHERE order_id = :order", {"order": order})
+def release(order: str) -> Operation[str]:
+    """Put goods back, as many as were set aside; where none were, see to it that none will be."""
+    before = yield Statement("SELECT status, item, count FROM reservations WHERE order_id = :order", {"order": order})
     if not before:
         yield Statement(
-            "INSERT INTO reservations (order_id, item, count, status) VALUES (:order, :item, :count, 'released')",
-            {"order": order, "item": item, "count": count},
+            "INSERT INTO reservations (order_id, item, count, status) VALUES (:order, '', 0, 'released')",
+            {"order": order},
         )
         return "prevented"
-    if before[0][0] == "released":
+    status, item, count = before[0]
+    if status == "released":
         return "again"
     yield Statement("UPDATE reservations SET status = 'released' WHERE order_id = :order", {"order": order})
     yield from restock(item, count)
@@ -144,16 +145,16 @@ def charge(order: str, amount: int) -> Operation[str]:
     return "charged"
 
 
-def refund(order: str, amount: int) -> Operation[str]:
-    """Give the money back; where none was taken, see to it that none will be."""
-    before = yield Statement("SELECT status FROM payments WHERE order_id = :order", {"order": order})
+def refund(order: str) -> Operation[str]:
+    """Give the money back, as much as was taken; where none was, see to it that none will be."""
+    before = yield Statement("SELECT status, amount FROM payments WHERE order_id = :order", {"order": order})
     if not before:
         yield Statement(
-            "INSERT INTO payments (order_id, amount, status) VALUES (:order, :amount, 'refunded')",
-            {"order": order, "amount": amount},
+            "INSERT INTO payments (order_id, amount, status) VALUES (:order, 0, 'refunded')", {"order": order}
         )
         return "prevented"
-    if before[0][0] == "refunded":
+    status, amount = before[0]
+    if status == "refunded":
         return "again"
     yield Statement("UPDATE payments SET status = 'refunded' WHERE order_id = :order", {"order": order})
     yield Statement(

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import logging
+import signal
+from collections.abc import Coroutine
 from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
 
 from everkeel.cli.output import FINE, NO, USAGE, CommandError
+
+if TYPE_CHECKING:
+    from everkeel.demo.shop.director import Report
 
 NEEDS = ("httpx2", "starlette", "uvicorn", "yaml")  # each is an extra of the same name
 
@@ -51,21 +56,32 @@ def run(args: argparse.Namespace) -> int:
     for wanted, name in ((args.engine == "postgres", "postgres"), (args.transport == "redis", "redis")):
         if wanted and servers.missing(name):
             raise CommandError(f"{name} is not installed on this machine (`make servers` installs it)")
-    if args.json:
-        logging.disable(logging.CRITICAL)
     view = View(quiet=args.json)
     names = [name for name in SCENARIOS if not args.scenario or name in args.scenario]
     try:
-        report = asyncio.run(
-            direct(
-                names, engine=args.engine, transport=args.transport, orders=args.orders, view=view,
-                keep_running=args.keep_running,
-            )
+        play = direct(
+            names, engine=args.engine, transport=args.transport, orders=args.orders, view=view,
+            keep_running=args.keep_running,
         )  # fmt: skip
+        report = asyncio.run(_until_told(play))
     except KeyboardInterrupt:
-        return 130
+        return 128 + signal.SIGINT
+    except asyncio.CancelledError:
+        return 128 + signal.SIGTERM
+    except RuntimeError as error:  # a service or a server that does not start: its log says why
+        raise CommandError(str(error)) from error
     if args.json:
         print(report.as_json())
     else:
         view.audited(report.checks, report.right)
+        view.logged(report.logs)
     return FINE if report.right else NO
+
+
+async def _until_told(play: Coroutine[Any, Any, Report]) -> Report:
+    """Whoever ends us with a signal must not leave services, servers and files behind."""
+    task = asyncio.current_task()
+    assert task is not None
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        asyncio.get_running_loop().add_signal_handler(number, task.cancel)
+    return await play

@@ -39,8 +39,7 @@ class Inventory(Running):
         return await _entered(self, books.reserve(request.path_params["order"], body["item"], body["count"]))
 
     async def _release(self, request: Request) -> Response:
-        body = await request.json()
-        return await _entered(self, books.release(request.path_params["order"], body["item"], body["count"]))
+        return await _entered(self, books.release(request.path_params["order"]))
 
     async def _restock(self, request: Request) -> Response:
         body = await request.json()
@@ -54,21 +53,19 @@ class Inventory(Running):
         async def set_aside(event: Event, tx: Any) -> None:
             order = event.data
             await self.books.enter(books.reserve(order["id"], order["item"], order["count"]), tx)
-            await self.outbox.write(event.caused("StockReserved", order, source="/inventory"), tx=tx)
+            await self.outbox.write(self.answer("StockReserved", event), tx=tx)
 
-        @consumer.on("PaymentRefused", "OrderWithdrawn")
+        @consumer.on("ReleaseStock")
         async def put_back(event: Event, tx: Any) -> None:
-            order = event.data
-            await self.books.enter(books.release(order["id"], order["item"], order["count"]), tx)
-            await self.outbox.write(event.caused("StockReleased", order, source="/inventory"), tx=tx)
+            await self.books.enter(books.release(event.data["saga"]), tx)
+            await self.outbox.write(self.answer("StockReleased", event), tx=tx)
 
         return [consumer]
 
     async def _out_of_stock(self, event: Event, error: Exception) -> bool:
         """A business answer: the order is told, and nobody else has to know."""
         if isinstance(error, books.OutOfStockError):
-            told = event.caused("StockRefused", event.data, source="/inventory", id=f"{event.id}:refused")
-            await self.outbox.write(told)
+            await self.outbox.write(self.answer("StockRefused", event, reason=str(error), id=f"{event.id}:refused"))
         return isinstance(error, books.OutOfStockError | books.WithdrawnError)
 
 
@@ -102,8 +99,7 @@ class Payments(Running):
         return await _entered(self, books.charge(request.path_params["order"], body["amount"]))
 
     async def _refund(self, request: Request) -> Response:
-        body = await request.json()
-        return await _entered(self, books.refund(request.path_params["order"], body["amount"]))
+        return await _entered(self, books.refund(request.path_params["order"]))
 
     async def _set_provider(self, request: Request) -> Response:
         body = await request.json()
@@ -126,22 +122,21 @@ class Payments(Running):
             order = event.data
             await self.provider.transfer()
             await self.books.enter(books.charge(order["id"], order["amount"]), tx)
-            await self.outbox.write(event.caused("PaymentTaken", order, source="/payments"), tx=tx)
+            await self.outbox.write(self.answer("PaymentTaken", event), tx=tx)
 
-        withdrawn = self.consumer("payments.withdrawn")
+        # Of its own: while the one above pauses for the provider, money that was taken must still find its way back.
+        refunds = self.consumer("payments.refunds")
 
-        @withdrawn.on("OrderWithdrawn")
+        @refunds.on("RefundPayment")
         async def give_back(event: Event, tx: Any) -> None:
-            order = event.data
-            await self.books.enter(books.refund(order["id"], order["amount"]), tx)
-            await self.outbox.write(event.caused("PaymentReturned", order, source="/payments"), tx=tx)
+            await self.books.enter(books.refund(event.data["saga"]), tx)
+            await self.outbox.write(self.answer("PaymentReturned", event), tx=tx)
 
-        return [consumer, withdrawn]
+        return [consumer, refunds]
 
     async def _refused(self, event: Event, error: Exception) -> bool:
         if isinstance(error, books.CardRefusedError):
-            told = event.caused("PaymentRefused", event.data, source="/payments", id=f"{event.id}:refused")
-            await self.outbox.write(told)
+            await self.outbox.write(self.answer("PaymentRefused", event, reason=str(error), id=f"{event.id}:refused"))
         return isinstance(error, books.CardRefusedError | books.WithdrawnError)
 
 

@@ -1,8 +1,8 @@
 """Orders: taken over HTTP, fulfilled as a saga; half of them orchestrated, half by services that react to events.
 
 The orchestrated saga is `fulfilment` below: accept, reserve, charge, confirm, and what undoes each. In the other style
-nobody is in charge: `OrderPlaced` makes the inventory reserve, `StockReserved` makes the payments charge,
-`PaymentTaken` confirms. An order that is not settled in time is withdrawn, and everybody undoes their part.
+nobody is in charge: `choreography` says which event follows which. The same store knows how far each saga is, of either
+style, and the same deadline turns it back.
 """
 
 from __future__ import annotations
@@ -16,17 +16,16 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from everkeel import circuit_breaker, guard, rate_limit, timeout
+from everkeel import chaos, circuit_breaker, enable_chaos, guard, rate_limit, timeout
+from everkeel.control import ControlPlane, sagas_section
 from everkeel.demo.shop import books
+from everkeel.demo.shop.choreography import CHOREOGRAPHY, DEADLINE
 from everkeel.demo.shop.running import Running
-from everkeel.demo.shop.withdrawing import Withdrawing
+from everkeel.engines.sagas import SagaState
 from everkeel.errors import NotRetryable
 from everkeel.http import RateLimitMiddleware
 from everkeel.messaging import Consumer, Event
 from everkeel.sagas import Context, Orchestrator, Saga, Step
-
-DEADLINE = 8.0
-"""Seconds an order may take before it is given up."""
 
 
 class RefusedError(NotRetryable):
@@ -42,16 +41,27 @@ class Orders(Running):
         """Open what it works with."""
         self._http = await stack.enter_async_context(httpx2.AsyncClient(timeout=5.0))
         self.saga = self.fulfilment()
-        self.orchestrator = Orchestrator(self.engine, self.saga, lease=3.0, poll=0.5)
+        self.orchestrator = Orchestrator(
+            self.engine, self.saga, CHOREOGRAPHY, lease=3.0, poll=0.5, retain=self.world.retain
+        )
         await stack.enter_async_context(self.orchestrator)
-        await stack.enter_async_context(Withdrawing(self.books, self.outbox, DEADLINE))
+
+    def plane(self) -> ControlPlane:
+        """Here also with the sagas, of both styles."""
+        plane = super().plane()
+        plane.add_section(sagas_section(self.orchestrator, dead_letters=self.letters))
+        return plane
 
     # ------------------------------------------------------------------ orchestrated
 
     def fulfilment(self) -> Saga[dict[str, Any], dict[str, Any], str]:
         """The whole business transaction in one place."""
         reserving = guard(timeout=timeout(1, name="shop.reserve"), circuit_breaker=circuit_breaker("shop.reserve"))
-        charging = guard(timeout=timeout(1, name="shop.charge"), circuit_breaker=circuit_breaker("shop.charge"))
+        enable_chaos()  # it is idle: a rate of 0, until somebody gives it another one in the control plane
+        charging = guard(
+            timeout=timeout(1, name="shop.charge"), circuit_breaker=circuit_breaker("shop.charge"),
+            chaos=chaos("shop.charge", rate=0.0, error=ConnectionError),
+        )  # fmt: skip
         return Saga(
             "fulfilment",
             Step("accept", self._accept, self._cancel),
@@ -105,15 +115,29 @@ class Orders(Running):
 
         @consumer.on("PaymentTaken")
         async def confirm(event: Event, tx: Any) -> None:
-            if not await self.books.enter(books.settle(event.data["id"], "confirmed"), tx):
-                # Too late: it was withdrawn. The money goes back as it does for every withdrawn order.
-                await self.outbox.write(event.caused("OrderWithdrawn", event.data, source="/orders"), tx=tx)
+            await self.orchestrator.observe(event, tx=tx)
+            saga = await self.orchestrator.store.load(event.data["id"], tx=tx)
+            # Where the saga has turned back it is too late, and the money is on its way back. Both are looked at in
+            # this transaction, so an order is never confirmed and given up.
+            if saga is not None and saga.state is SagaState.RUNNING:
+                await self.books.enter(books.settle(event.data["id"], "confirmed"), tx)
+                await self._tell(self.answer("OrderConfirmed", event), tx)
 
-        @consumer.on("StockRefused", "PaymentRefused")
+        @consumer.on("CancelOrder")
         async def cancel(event: Event, tx: Any) -> None:
-            await self.books.enter(books.settle(event.data["id"], "cancelled"), tx)
+            await self.books.enter(books.settle(event.data["saga"], "cancelled"), tx)
+            await self._tell(self.answer("OrderCancelled", event), tx)
+
+        @consumer.on("StockReserved", "StockRefused", "StockReleased", "PaymentRefused", "PaymentReturned")
+        async def note(event: Event, tx: Any) -> None:
+            await self.orchestrator.observe(event, tx=tx)
 
         return [consumer]
+
+    async def _tell(self, event: Event, tx: Any) -> None:
+        """Send what we did ourselves, and take note of it at once: the saga and the books change together."""
+        await self.outbox.write(event, tx=tx)
+        await self.orchestrator.observe(event, tx=tx)
 
     # ------------------------------------------------------------------ HTTP
 
@@ -126,14 +150,14 @@ class Orders(Running):
         order = await request.json()
         entry = books.place(order["id"], order["item"], order["count"], order["amount"], order["style"])
         # The order and what makes somebody deal with it: both, or neither. Asking twice changes nothing.
-        async with self.engine.transaction() as tx:
+        async with self.outbox.transaction() as tx:
             if await self.books.enter(entry, tx):
                 if order["style"] == "orchestrated":
                     await self.orchestrator.start(self.saga, order, id=order["id"], tx=tx)
                 else:
-                    placed = Event("OrderPlaced", order, source="/orders", id=order["id"], key=order["id"])
-                    await self.outbox.write(placed, tx=tx)
-        self.outbox.wake()
+                    placed = CHOREOGRAPHY.mark(Event("OrderPlaced", order, source="/orders", id=order["id"]))
+                    await self._tell(placed, tx)
+                    await self._tell(self.answer("OrderTaken", placed), tx)
         return JSONResponse({"id": order["id"]}, 202)
 
     async def _show(self, request: Request) -> Response:

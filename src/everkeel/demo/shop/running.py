@@ -3,17 +3,27 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import shutil
 import signal
+import stat
+import threading
+import time
 from collections.abc import Iterator
-from contextlib import AsyncExitStack, contextmanager
+from contextlib import AsyncExitStack, contextmanager, suppress
 from importlib.resources import as_file, files
 from typing import Any, ClassVar
 
 from everkeel import config
 from everkeel.control import ControlPlane, Token, dead_letters_section, outbox_section
 from everkeel.demo.shop.books import Books
+from everkeel.demo.shop.choreography import CHOREOGRAPHY
 from everkeel.demo.shop.world import TOPIC, World
-from everkeel.messaging import Consumer, DeadLetters, Outbox, Relay
+from everkeel.messaging import Consumer, DeadLetters, Event, Inbox, Outbox, Relay
+from everkeel.testing import crash_as_told
+
+ATTEMPTS = 5
+"""How often an event is tried before it becomes a dead letter. A kill in the middle is a try, too."""
 
 
 class Running:
@@ -27,7 +37,9 @@ class Running:
         self.transport: Any = world.transport_of(self.service)
         self.books = Books(self.engine, self.service)
         self.outbox = Outbox(self.engine, transport=self.transport, name=self.service, topic=TOPIC)
-        self.relay: Relay = self.outbox.relay(poll=0.2, lease=3.0)
+        self.relay: Relay = self.outbox.relay(poll=0.2, lease=3.0, maintenance=min(60.0, world.retain / 2))
+        self._server: Any = None
+        self.letters = DeadLetters(self.engine, retain=world.retain)
 
     def app(self) -> Any:
         """What it answers over HTTP."""
@@ -39,8 +51,17 @@ class Running:
 
     def consumer(self, name: str, **settings: Any) -> Consumer:
         """A consumer of the shop's events: short leases, because here services are killed for show."""
-        common: dict[str, Any] = {"lease": 3.0, "attempts": 3, "backoff": 0.2, "max_pause": 1.0, "concurrency": 6}
-        return Consumer(name, self.transport, topics=TOPIC, engine=self.engine, **{**common, **settings})
+        inbox = Inbox(name, self.engine, lease=3.0, retain=self.world.retain)
+        return Consumer(
+            name, self.transport, topics=TOPIC, engine=self.engine, inbox=inbox, dead_letters=self.letters, lease=3.0,
+            attempts=ATTEMPTS, backoff=0.2, max_pause=1.0, concurrency=6, **settings,
+        )  # fmt: skip
+
+    def answer(self, type: str, event: Event, *, reason: str | None = None, id: str | None = None) -> Event:
+        """What this service says because of an event of a choreographed saga, marked with the saga and step."""
+        data = event.data if reason is None else {**event.data, "reason": reason}
+        more = {} if id is None else {"id": id}
+        return CHOREOGRAPHY.mark(event.caused(type, data, source=f"/{self.service}", **more), cause=event)
 
     async def prepare(self, stack: AsyncExitStack) -> None:
         """More to start, and to end with the service."""
@@ -62,12 +83,18 @@ class Running:
                 self.plane().beside(self.app()), host="127.0.0.1", port=self.world.ports[self.service],
                 log_level="error", ws="none", timeout_graceful_shutdown=1,
             )  # fmt: skip
-            await (uvicorn.Server(settings) if alone else _guest()(settings)).serve()
+            self._server = uvicorn.Server(settings) if alone else _guest()(settings)
+            await self._server.serve()
+
+    def leave(self) -> None:
+        """Be asked to end, where there is no signal to do so."""
+        if self._server is not None:
+            self._server.should_exit = True
 
     def plane(self) -> ControlPlane:
         """The control plane of the service, with its dead letters and its outbox."""
         plane = ControlPlane(tokens=[Token("operator", "admin", self.world.token)], requests_per_second=500)
-        plane.add_section(dead_letters_section(DeadLetters(self.engine)))
+        plane.add_section(dead_letters_section(self.letters))
         plane.add_section(outbox_section(self.outbox, self.relay))
         return plane
 
@@ -90,4 +117,22 @@ def main(arguments: list[str]) -> None:
 
     name, path = arguments
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the director ends its services itself
-    asyncio.run(SERVICE_CLASSES[name](World.read(path)).run())
+    crash_as_told()  # nothing, unless a test of crashes says so
+    world = World.read(path)
+    if stat.S_ISFIFO(os.fstat(0).st_mode):
+        threading.Thread(target=_outlive_nobody, args=(world,), daemon=True).start()
+    asyncio.run(SERVICE_CLASSES[name](world).run())
+
+
+def _outlive_nobody(world: World) -> None:
+    """Our input ends when the director does, however it does: then nobody needs us, our servers and files any more."""
+    while os.read(0, 4096):
+        pass
+    time.sleep(0.5)  # one that ends as it should has told us so by now, and cleans up itself
+    for pid in world.servers.values():
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(pid, signal.SIGINT)  # both kinds end at once, and in order
+    time.sleep(1.0 if world.servers else 0.0)
+    for folder in (world.folder, *world.servers):
+        shutil.rmtree(folder, ignore_errors=True)
+    os._exit(1)

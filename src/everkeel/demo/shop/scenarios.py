@@ -55,9 +55,10 @@ class Scene:
     async def settled(self, placed: list[str]) -> Counter[str]:
         """Wait until these orders are confirmed or cancelled; answers how many of each."""
         give_up = DEFAULT.monotonic() + SETTLED_WITHIN
-        while True:
-            rows = await self.stage.books["orders"].rows("SELECT id, status FROM orders")
-            found = Counter(str(row[1]) for row in rows if str(row[0]) in set(placed))
+        values = {f"id{number}": id for number, id in enumerate(placed)}
+        wanted = f"SELECT status FROM orders WHERE id IN ({', '.join(f':{name}' for name in values)})"
+        while placed:
+            found = Counter(str(row[0]) for row in await self.stage.books["orders"].rows(wanted, **values))
             self.show(", ".join(f"{count} {status}" for status, count in sorted(found.items())))
             if found["placed"] == 0 and found.total() == len(placed):
                 self.outcome.confirmed += found["confirmed"]
@@ -67,6 +68,7 @@ class Scene:
                 self.outcome.problems.append(f"{found['placed']} orders are still open after {SETTLED_WITHIN:g} s")
                 return found
             await DEFAULT.asleep(0.1)
+        return Counter()
 
     async def provider(self, **settings: Any) -> None:
         """Give the payment provider a good day or a bad one."""
@@ -128,6 +130,20 @@ async def provider_down(scene: Scene) -> None:
     await scene.provider(mode="fine")
 
 
+async def chaos(scene: Scene) -> None:
+    """An operator makes every fourth charge fail, to see whether the retries are any good, and stops it again."""
+    rate = "/config/chaos/shop.charge"
+    await scene.ask("orders", "PUT", rate, json={"rate": 0.25})
+    try:
+        found = await scene.settled(await scene.buy(style="orchestrated"))
+    finally:
+        await scene.ask("orders", "PUT", rate, json={"rate": 0.0})
+    metrics = (await scene.ask("orders", "GET", "/metrics/chaos/shop.charge"))["metrics"]
+    injected = metrics["injected"].get("error", 0)
+    scene.outcome.notes.append(f"{injected} charges failed on purpose")
+    scene.outcome.must(found["confirmed"] > 0, "no order survived a little chaos")
+
+
 async def out_of_stock(scene: Scene) -> None:
     """That is an answer, not an outage: orders are cancelled at once, and no circuit opens."""
     before = await scene.opened("orders", "shop.reserve")
@@ -139,13 +155,14 @@ async def out_of_stock(scene: Scene) -> None:
 
 async def duplicates(scene: Scene) -> None:
     """The broker delivers everything several times; nothing is done twice."""
+    from everkeel.demo.shop.choreography import CHOREOGRAPHY
     from everkeel.messaging import Event, Message
 
     transport = scene.stage.world.transport_of("director")
     placed = await scene.buy(style="choreographed")
     for id in placed:
         order = scene.customers.accepted[id]
-        copy = Event("OrderPlaced", order, source="/orders", id=id, key=id)
+        copy = CHOREOGRAPHY.mark(Event("OrderPlaced", order, source="/orders", id=id))
         await transport.publish([Message("shop", copy), Message("shop", copy)])
     found = await scene.settled(placed)
     scene.outcome.must(found["confirmed"] == len(placed), "a copy of an event did harm")
@@ -203,6 +220,7 @@ SCENARIOS: dict[str, tuple[str, Play]] = {
     "happy": ("Everything works", happy),
     "slow": ("The payment provider is slow", slow_provider),
     "down": ("The payment provider is down", provider_down),
+    "chaos": ("Chaos, on purpose", chaos),
     "stock": ("Out of stock", out_of_stock),
     "duplicates": ("Every event arrives three times", duplicates),
     "killed": ("A service is killed in the middle", killed),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TextIO
 
 from everkeel.cli.output import coloured, paint
@@ -55,6 +55,11 @@ class View:
     def again(self, outcomes: Sequence[Outcome]) -> None:
         """All scenarios are over, and begin again."""
         self._say(f"\n{len(outcomes)} scenarios so far. It goes on until you press Ctrl+C.\n")
+
+    def logged(self, logs: Mapping[str, str]) -> None:
+        """What the services had to say about what is wrong."""
+        for name, text in logs.items():
+            self._say(f"\n{paint(f'The log of the {name} service', 'bold', self._stream)}\n{text}")
 
     def audited(self, checks: Sequence[Check], right: bool) -> None:
         """The books."""

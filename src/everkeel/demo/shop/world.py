@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import secrets
 from dataclasses import asdict, dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -27,8 +28,11 @@ class World:
     databases: dict[str, str] = field(default_factory=dict)
     """With PostgreSQL: where each service's database is."""
     redis: str = ""
+    servers: dict[str, int] = field(default_factory=dict)
+    """The servers that were started for this shop: their folders and processes."""
     token: str = field(default_factory=lambda: secrets.token_urlsafe(24))
-    seed: int = 1
+    retain: float = 900.0
+    """Seconds for which what is over is kept: delivered events, what was handled, ended sagas, letters dealt with."""
 
     def save(self) -> Path:
         """Write it where the services read it. It holds a token, so only its owner may read it."""
@@ -51,23 +55,25 @@ class World:
         if self.engine == "postgres":
             from everkeel.engines import PostgresEngine
 
-            return PostgresEngine(self.databases[service], connections=12)
+            return PostgresEngine(self.databases[service], connections=12, keep_delivered=self.retain)
         from everkeel.engines import SQLiteEngine
 
-        return SQLiteEngine(Path(self.folder) / f"{service}.db", busy_timeout=10.0)
+        return SQLiteEngine(Path(self.folder) / f"{service}.db", busy_timeout=10.0, keep_delivered=self.retain)
 
     def transport_of(self, service: str) -> Transport:
         """The transport that all services share."""
         if self.transport == "redis":
             from everkeel.messaging import RedisTransport
 
-            return RedisTransport(self.redis)
+            return RedisTransport(self.redis, retain=self.retain)
         if self.transport == "memory":
-            return _shared
+            return _in_memory(self.folder)
         from everkeel.messaging import SQLiteTransport
 
-        return SQLiteTransport(Path(self.folder) / "transport.db", poll=0.05)
+        return SQLiteTransport(Path(self.folder) / "transport.db", poll=0.05, retain=self.retain)
 
 
-_shared = MemoryTransport()
-"""Where all services are in one process."""
+@lru_cache(maxsize=4)
+def _in_memory(folder: str) -> MemoryTransport:
+    """What all services of one shop share, where they are in one process."""
+    return MemoryTransport()
