@@ -138,6 +138,37 @@ def lines_of(shop, file: str) -> list[str]:
     return path.read_text().split() if path.exists() else []
 
 
+def still_to_do(shop) -> dict[str, int]:
+    """How much there is still to do."""
+    letters = dict(ask(shop, "SELECT status, count(*) FROM everkeel_dead_letters GROUP BY status"))
+    waiting = sum(count for status, count in letters.items() if status in ("pending", "parked", "replayed"))
+    (outbox,) = ask(shop, "SELECT count(*) FROM everkeel_outbox WHERE state <> 1")[0]
+    (orders,) = ask(shop, "SELECT count(*) FROM orders WHERE kind <> 'hopeless'")[0]
+    (hopeless,) = ask(shop, "SELECT count(*) FROM orders WHERE kind = 'hopeless'")[0]
+    (effects,) = ask(shop, "SELECT count(DISTINCT id) FROM effects")[0]
+    return {
+        "outbox": outbox, "letters": waiting, "effects": orders - effects,
+        "hopeless": hopeless - letters.get("discarded", 0),
+        "mails": orders + hopeless - len(set(lines_of(shop, "mailed"))),
+        "broker": in_broker(shop),
+    }  # fmt: skip
+
+
+def in_broker(shop) -> int:
+    if shop.broker.startswith("redis"):
+        import redis
+
+        with closing(redis.Redis.from_url(shop.broker)) as client:
+            stream = f"everkeel:{{{services.TOPIC}}}"
+            if not client.exists(stream):
+                return 0
+            return sum(group["pending"] + (group["lag"] or 0) for group in client.xinfo_groups(stream))
+    import sqlite3
+
+    with closing(sqlite3.connect(shop.broker, timeout=30)) as connection:
+        return connection.execute("SELECT count(*) FROM everkeel_deliveries").fetchone()[0]
+
+
 def count(report: Report, shop) -> None:
     """What became of every order."""
     orders = {id: (producer, n, key, kind) for id, producer, n, key, kind in ask(shop, "SELECT * FROM orders")}
@@ -322,32 +353,8 @@ class Campaign:
 
     def state(self) -> dict[str, int]:
         """How much there is still to do."""
-        letters = dict(ask(self.shop, "SELECT status, count(*) FROM everkeel_dead_letters GROUP BY status"))
-        waiting = sum(count for status, count in letters.items() if status in ("pending", "parked", "replayed"))
-        (outbox,) = ask(self.shop, "SELECT count(*) FROM everkeel_outbox WHERE state <> 1")[0]
-        (orders,) = ask(self.shop, "SELECT count(*) FROM orders WHERE kind <> 'hopeless'")[0]
-        (hopeless,) = ask(self.shop, "SELECT count(*) FROM orders WHERE kind = 'hopeless'")[0]
-        (effects,) = ask(self.shop, "SELECT count(DISTINCT id) FROM effects")[0]
-        return {
-            "outbox": outbox, "letters": waiting, "effects": orders - effects,
-            "hopeless": hopeless - letters.get("discarded", 0),
-            "mails": orders + hopeless - len(set(lines_of(self.shop, "mailed"))),
-            "broker": self._in_broker(), "producers": sum(role.startswith("orders") for role in self._alive.values()),
-        }  # fmt: skip
-
-    def _in_broker(self) -> int:
-        if self.shop.broker.startswith("redis"):
-            import redis
-
-            with closing(redis.Redis.from_url(self.shop.broker)) as client:
-                stream = f"everkeel:{{{services.TOPIC}}}"
-                if not client.exists(stream):
-                    return 0
-                return sum(group["pending"] + (group["lag"] or 0) for group in client.xinfo_groups(stream))
-        import sqlite3
-
-        with closing(sqlite3.connect(self.shop.broker, timeout=30)) as connection:
-            return connection.execute("SELECT count(*) FROM everkeel_deliveries").fetchone()[0]
+        producers = sum(role.startswith("orders") for role in self._alive.values())
+        return {**still_to_do(self.shop), "producers": producers}
 
     def _quiet(self) -> bool:
         self.report.pending = self.state()
