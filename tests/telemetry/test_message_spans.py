@@ -12,7 +12,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind, StatusCode
 
-from everkeel import NotRetryable, SagaCompensatedError, events, subscribe
+from everkeel import NotRetryable, PublishError, SagaCompensatedError, events, subscribe
 from everkeel.engines import MemoryEngine, SQLiteEngine
 from everkeel.messaging import Consumer, DeadLetters, Event, FunctionTransport, MemoryTransport, Outbox, SQLiteTransport
 from everkeel.runtime import tracing
@@ -149,6 +149,21 @@ async def test_the_span_is_current_while_the_transport_works(virtual_time, spans
     await outbox.write(event())
     await outbox.relay().flush()
     assert seen == [spans.one("send orders").context.span_id]
+
+
+async def test_an_outbox_that_is_off_sends_in_a_span_too(virtual_time, spans):
+    outbox = Outbox(MemoryEngine(), transport=FunctionTransport(refused), topic="orders", mode="off")
+    with spans.tracer.start_as_current_span("POST /orders") as request, pytest.raises(PublishError):
+        await outbox.write(event())
+    sent = spans.one("send orders")
+    assert linked_to(sent) == [request.get_span_context().span_id]
+    assert (sent.status.status_code, sent.attributes["error.type"]) == (StatusCode.ERROR, "PublishError")
+    await outbox.write([])  # nothing to send
+    assert len(spans.named("send orders")) == 1
+
+
+async def refused(message) -> None:
+    raise NotRetryable("no such topic")
 
 
 async def test_a_relay_that_was_started_in_a_span_does_not_stay_in_it(virtual_time, spans):

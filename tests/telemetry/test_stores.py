@@ -12,7 +12,7 @@ from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from everkeel import ConfigError, NotRetryable, SagaCompensatedError, SagaStoppedError, events
+from everkeel import ConfigError, NotRetryable, SagaCompensatedError, SagaStoppedError, events, retry
 from everkeel.engines import MemoryEngine, PostgresEngine, SQLiteEngine
 from everkeel.engines.sagas import NewSaga, SagaChange, SagaState
 from everkeel.messaging import Consumer, DeadLetters, Event, FunctionTransport, MemoryTransport, Outbox, Relay
@@ -21,7 +21,7 @@ from everkeel.sagas import Orchestrator, Saga, Step
 from everkeel.telemetry import EverkeelInstrumentor, PolicyCollector, StoreMetrics, measuring
 from everkeel.telemetry.happened import HEARD, counted
 from everkeel.telemetry.measuring import measure_all
-from everkeel.telemetry.names import METRICS, POLICY_TYPE
+from everkeel.telemetry.names import METRICS, POLICY_NAME, POLICY_TYPE
 from everkeel.testing import fresh_everkeel
 
 
@@ -210,6 +210,19 @@ async def test_a_store_that_is_away_does_not_hide_the_others(virtual_time, caplo
         assert numbers("everkeel.dlq.depth") == {"everkeel.dlq.depth{billing,attempts,pending}": 1}
         assert numbers("everkeel.outbox.") == {}
     assert "the stores cannot be read; their last numbers stay" in caplog.text
+
+
+async def test_a_consumer_that_cannot_be_read_does_not_spoil_the_scrape(virtual_time, caplog):
+    class Broken:
+        name = "broken"
+
+        def snapshot(self):
+            raise RuntimeError("no snapshot today")
+
+    fetch = retry("fetch")
+    async with StoreMetrics(MemoryEngine(), consumers=[Broken()]):
+        assert fetch.name in {row.attributes[POLICY_NAME] for row in measure_all()}
+    assert "could not be read for telemetry" in caplog.text
 
 
 async def test_an_engine_with_an_outbox_alone_will_do(virtual_time):

@@ -16,7 +16,7 @@ from everkeel.errors import ConfigError, EventError, PublishError
 from everkeel.messaging.commits import when_committed
 from everkeel.messaging.event import Event
 from everkeel.messaging.rows import row_of
-from everkeel.messaging.tracing import traced
+from everkeel.messaging.tracing import sending, traced
 from everkeel.messaging.transports.protocol import CONFIRMED, Message, Published, Transport
 from everkeel.runtime import events as hearing
 from everkeel.runtime.clock import Clock
@@ -179,12 +179,13 @@ class Outbox:
         if self.transport is None:
             raise ConfigError(f"outbox {self.name!r}", "transport", "is needed where the outbox is off", "None")
         messages = [Message(row.topic, event) for row, event in zip(rows, events, strict=True)]
-        results: Sequence[Published] = await self.transport.publish(messages)
-        for event, published in zip(events, results, strict=True):
-            if published.result is not CONFIRMED:
-                why = str(published.error or "no reason given")
-                error = PublishError(self.name, f"event {event.type!r}", published.result.value, why)
-                raise error from published.error
+        with sending(messages, system=getattr(self.transport, "name", "everkeel")):
+            results: Sequence[Published] = await self.transport.publish(messages)
+            for event, published in zip(events, results, strict=True):
+                if published.result is not CONFIRMED:
+                    why = str(published.error or "no reason given")
+                    error = PublishError(self.name, f"event {event.type!r}", published.result.value, why)
+                    raise error from published.error
 
     # ------------------------------------------------------------------ transactions that wake the relay
 

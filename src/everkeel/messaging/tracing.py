@@ -33,10 +33,10 @@ def traced(event: Event) -> Event:
 
 
 def sending(messages: Sequence[Message], *, system: str) -> AbstractContextManager[tracing.Told]:
-    """The span in which a batch of one topic is handed to a transport, linked to where each of its events began."""
-    if tracing.opener is None:
+    """The span in which a batch is handed to a transport, linked to where each of its events began."""
+    if tracing.opener is None or not messages:
         return tracing.UNTRACED
-    topic = messages[0].topic
+    topic = ",".join(sorted({message.topic for message in messages}))  # a relay's batches are of one topic
     attributes = {**_about("send", topic, system), "messaging.batch.message_count": len(messages)}
     if len(messages) == 1:
         attributes["messaging.message.id"] = messages[0].event.id

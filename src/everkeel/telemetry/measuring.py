@@ -46,7 +46,12 @@ def measure_all(policies: Iterable[AnyPolicy] = registry) -> Iterator[Measuremen
             yield from measurements
     if policies is registry:
         for source in sources:
-            yield from source()
+            try:
+                found = list(source())
+            except Exception as error:
+                report("what is watched beside policies could not be read for telemetry", error)
+            else:
+                yield from found
 
 
 sources: tuple[Callable[[], Iterable[Measurement]], ...] = ()
