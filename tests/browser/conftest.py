@@ -70,7 +70,7 @@ def service(plane: ControlPlane) -> Iterator[Service]:
     service.stop()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")  # no longer: while Playwright is up, this thread has a running event loop for everybody
 def chromium() -> Iterator[Browser]:
     quiet = ["--disable-gpu", "--disable-background-networking", "--disable-component-update", "--disable-sync"]
     if os.geteuid() == 0:
