@@ -24,6 +24,8 @@ from everkeel.telemetry.measuring import measure_all
 from everkeel.telemetry.names import METRICS, POLICY_NAME, POLICY_TYPE
 from everkeel.testing import fresh_everkeel
 
+pytestmark = pytest.mark.usefixtures("fresh_everkeel")  # exporters read the policies of the whole process
+
 
 def event(number: int, **more) -> Event:
     return Event("OrderCreated", {"n": number}, source="/orders", id=f"e-{number}", **more)
