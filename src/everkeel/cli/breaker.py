@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from everkeel.cli.policies import painted, report, show_list, show_one
-from everkeel.cli.remote import Remote, add_remote, need, path_of
+from everkeel.cli.remote import Remote, add_actions, add_remote, need, path_of
 
 ACTIONS = {
     "list": "all circuit breakers",
@@ -21,15 +21,10 @@ _WORDS = {"open": "force_open", "force-closed": "force_closed", "half-open": "ha
 
 def add(parser: argparse.ArgumentParser) -> None:
     """The actions, and what they need."""
-    parser.add_argument("action", nargs="?", choices=ACTIONS, default="list", help="what to do (default: list)")
+    add_actions(parser, ACTIONS, "breaker --state open", "breaker open payments", "breaker reset tenants --key acme")
     parser.add_argument("name", nargs="?", metavar="NAME", help="the breaker's name")
     parser.add_argument("--key", help="one circuit of a breaker that has one for each key")
     parser.add_argument("--state", dest="only_state", metavar="STATE", help="list: only this state")
-    listed = "\n".join(f"  {word:12} {text}" for word, text in ACTIONS.items())
-    parser.epilog = (
-        f"actions:\n{listed}\n\nexamples:\n  everkeel breaker --state open\n  everkeel breaker open payments\n"
-        "  everkeel breaker reset tenants --key acme"
-    )
     add_remote(parser)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from everkeel.cli.policies import report, show_list, show_one, text
-from everkeel.cli.remote import Remote, add_remote, assignments, need, path_of
+from everkeel.cli.remote import Remote, add_actions, add_remote, assignments, need, path_of
 
 ACTIONS = {
     "list": "all rate limits",
@@ -17,16 +17,13 @@ ACTIONS = {
 
 def add(parser: argparse.ArgumentParser) -> None:
     """The actions, and what they need."""
-    parser.add_argument("action", nargs="?", choices=ACTIONS, default="list", help="what to do (default: list)")
+    add_actions(
+        parser, ACTIONS, "limit", "limit set search permits=50 per=10s", "limit drain search --seconds 30 --key acme"
+    )
     parser.add_argument("name", nargs="?", metavar="NAME", help="the limit's name")
     parser.add_argument("settings", nargs="*", metavar="SETTING=VALUE", help="set: what to change")
     parser.add_argument("--key", help="drain: for this key alone")
     parser.add_argument("--seconds", type=float, help="drain: for so long")
-    listed = "\n".join(f"  {word:6} {what}" for word, what in ACTIONS.items())
-    parser.epilog = (
-        f"actions:\n{listed}\n\nexamples:\n  everkeel limit\n  everkeel limit set search permits=50 per=10s\n"
-        "  everkeel limit drain search --seconds 30 --key acme"
-    )
     add_remote(parser)
 
 

@@ -6,7 +6,7 @@ import argparse
 from typing import Any
 
 from everkeel.cli.output import FINE, emit_json, emit_table, paint
-from everkeel.cli.remote import Remote, add_remote, need, path_of, printable
+from everkeel.cli.remote import Remote, add_actions, add_remote, need, path_of, printable
 
 ACTIONS = {
     "list": "all of them, or those that --type, --name, --mode and --state let through",
@@ -20,16 +20,17 @@ ACTIONS = {
 
 def add(parser: argparse.ArgumentParser) -> None:
     """The actions, and what they need."""
-    parser.add_argument("action", nargs="?", choices=ACTIONS, default="list", help="what to do (default: list)")
+    add_actions(
+        parser,
+        ACTIONS,
+        "policies --state open",
+        "policies show retry orders.fetch",
+        "policies shadow rate_limit search",
+    )
     parser.add_argument("type", nargs="?", metavar="TYPE", help="such as retry or circuit_breaker")
     parser.add_argument("name", nargs="?", metavar="NAME", help="the policy's name")
     for what in ("type", "name", "mode", "state"):
         parser.add_argument(f"--{what}", dest=f"only_{what}", metavar=what.upper(), help=f"list: only this {what}")
-    listed = "\n".join(f"  {word:8} {text}" for word, text in ACTIONS.items())
-    parser.epilog = (
-        f"actions:\n{listed}\n\nexamples:\n  everkeel policies --state open\n"
-        "  everkeel policies show retry orders.fetch\n  everkeel policies shadow rate_limit search"
-    )
     add_remote(parser)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
 from typing import Any
@@ -32,6 +32,16 @@ def add_remote(parser: argparse.ArgumentParser) -> None:
     add_json(parser)
     parser.epilog = f"{parser.epilog}\n\n{EPILOG}" if parser.epilog else EPILOG
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
+
+
+def add_actions(parser: argparse.ArgumentParser, actions: Mapping[str, str], *examples: str) -> None:
+    """The first argument, what to do, with help that teaches it; the first of them is what is done without."""
+    default = next(iter(actions))
+    parser.add_argument("action", nargs="?", choices=actions, default=default, help=f"what to do (default: {default})")
+    width = max(map(len, actions))
+    listed = [f"  {word:{width}} {what}" for word, what in actions.items()]
+    shown = [f"  everkeel {example}" for example in examples]
+    parser.epilog = "\n".join(["actions:", *listed, "", "examples:", *shown])
 
 
 class Remote:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import date, datetime, time
 from enum import Enum
-from typing import Any
+from typing import Any, TypedDict, Unpack
 from urllib.parse import quote
 
 from everkeel.http.adaptive import AsyncAdaptiveClient
@@ -42,6 +42,18 @@ def _given(values: Mapping[str, Any] | None) -> dict[str, Any]:
     return found
 
 
+class Parts(TypedDict, total=False):
+    """What a request is made of, beside its method and path; what is None is left out."""
+
+    query: Mapping[str, Any]
+    headers: Mapping[str, Any]
+    cookies: Mapping[str, Any]
+    body: Any
+    """Sent as JSON, unless `media` names a relative of it."""
+    content: bytes | None
+    media: str | None
+
+
 class OperationClient(AsyncAdaptiveClient):
     """An `AsyncAdaptiveClient` whose methods are operations. Generated clients derive from it.
 
@@ -50,58 +62,21 @@ class OperationClient(AsyncAdaptiveClient):
     `ResilientTransport`.
     """
 
-    async def call(
-        self,
-        method: str,
-        path: str,
-        *,
-        query: Mapping[str, Any] | None = None,
-        headers: Mapping[str, Any] | None = None,
-        cookies: Mapping[str, Any] | None = None,
-        body: Any = None,
-        content: bytes | None = None,
-        media: str | None = None,
-        returns: Any = None,
-    ) -> Any:
+    async def call(self, method: str, path: str, *, returns: Any = None, **parts: Unpack[Parts]) -> Any:
         """Call one operation; the answer as what `returns` says, or None where it says nothing."""
-        response = await self._exchange(method, path, query, headers, cookies, body, content, media)
+        answer = await self.fetch(method, path, **parts)
         if returns is None:
             return None
         from pydantic import TypeAdapter
 
-        return TypeAdapter(returns).validate_json(response.content)
+        return TypeAdapter(returns).validate_json(answer)
 
-    async def fetch(
-        self,
-        method: str,
-        path: str,
-        *,
-        query: Mapping[str, Any] | None = None,
-        headers: Mapping[str, Any] | None = None,
-        cookies: Mapping[str, Any] | None = None,
-        body: Any = None,
-        content: bytes | None = None,
-        media: str | None = None,
-    ) -> bytes:
-        """Call an operation whose answer is not JSON: its bytes."""
-        response = await self._exchange(method, path, query, headers, cookies, body, content, media)
-        found: bytes = response.content
-        return found
-
-    async def _exchange(
-        self,
-        method: str,
-        path: str,
-        query: Any,
-        headers: Any,
-        cookies: Any,
-        body: Any,
-        content: bytes | None,
-        media: Any,
-    ) -> Any:
-        sent: dict[str, Any] = {"params": _given(query), "headers": _given(headers)}
-        if crumbs := _given(cookies):
+    async def fetch(self, method: str, path: str, **parts: Unpack[Parts]) -> bytes:
+        """Call an operation; its answer as bytes, for what is not JSON."""
+        sent: dict[str, Any] = {"params": _given(parts.get("query")), "headers": _given(parts.get("headers"))}
+        if crumbs := _given(parts.get("cookies")):
             sent["headers"]["Cookie"] = "; ".join(f"{name}={quote(value)}" for name, value in crumbs.items())
+        content, body, media = parts.get("content"), parts.get("body"), parts.get("media")
         if content is not None:
             sent["content"] = content
             sent["headers"].setdefault("Content-Type", media or "application/octet-stream")
@@ -110,7 +85,8 @@ class OperationClient(AsyncAdaptiveClient):
             sent["headers"].setdefault("Content-Type", media or "application/json")
         response = await self.adaptive.acall(self._sent, method, path, sent)
         response.raise_for_status()
-        return response
+        found: bytes = response.content
+        return found
 
     async def _sent(self, method: str, path: str, sent: Mapping[str, Any]) -> Any:
         return await self._client.request(method, f"{self._base_url}{path}", **sent)
