@@ -1,0 +1,122 @@
+"""The shop as it is run: the command, its options and exit codes, and services in processes of their own."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from everkeel.cli.main import main
+
+pytestmark = pytest.mark.timeout(300)
+
+
+def demo(*arguments: str, folder: Path, **more):
+    command = [sys.executable, "-m", "everkeel.cli", "demo", *arguments]
+    environment = {**os.environ, "TMPDIR": str(folder)}
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment, **more)
+
+
+def children_of(pid: int) -> list[int]:
+    return [int(one) for one in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def is_there(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def test_three_processes_a_kill_and_a_dead_letter_end_with_a_report_and_exit_status_0(tmp_path) -> None:
+    scenarios = ("happy", "killed", "dead-letter")
+    options = [word for name in scenarios for word in ("--scenario", name)]
+    process = demo("--json", "--orders", "4", *options, folder=tmp_path)
+    printed, complaints = process.communicate(timeout=280)
+    report = json.loads(printed)
+    assert process.returncode == 0, (report, complaints)
+    assert report["right"]
+    assert report["engine"] == report["transport"] == "sqlite"
+    assert [one["name"] for one in report["scenarios"]] == list(scenarios)
+    assert report["customers"]["accepted"] == sum(one["orders"] for one in report["scenarios"]) == 11
+    assert all(check["holds"] for check in report["checks"])
+    assert complaints == ""
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.slow
+@pytest.mark.require_server("postgres")
+@pytest.mark.require_server("redis")
+@pytest.mark.parametrize("where", [("postgres", "redis"), ("postgres", "sqlite"), ("sqlite", "redis")])
+def test_the_whole_play_ends_well_on_every_engine_and_transport(tmp_path, where) -> None:
+    process = demo("--json", "--engine", where[0], "--transport", where[1], folder=tmp_path)
+    report = json.loads(process.communicate(timeout=280)[0])
+    assert process.returncode == 0, report
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="looks for processes in /proc")
+@pytest.mark.parametrize(("how", "code"), [("SIGINT", 130), ("SIGTERM", 143), ("SIGKILL", -9)])
+def test_however_it_is_ended_nothing_stays_behind(tmp_path, how, code) -> None:
+    process = demo("--keep-running", "--orders", "2", "--scenario", "happy", folder=tmp_path, start_new_session=True)
+    assert process.stdout is not None
+    rounds = 0
+    for line in process.stdout:  # the second round: it begins again by itself
+        rounds += "✓ 2 orders: 2 confirmed" in line
+        if rounds == 2:
+            break
+    services = children_of(process.pid)
+    assert len(services) == 3
+    process.send_signal(getattr(signal, how))
+    process.communicate(timeout=60)
+    assert process.returncode == code
+    give_up = time.monotonic() + 30
+    while time.monotonic() < give_up and (any(map(is_there, services)) or list(tmp_path.iterdir())):
+        time.sleep(0.05)
+    assert [pid for pid in services if is_there(pid)] == []
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("options", "complaint"),
+    [
+        (["--orders", "0"], "--orders must be at least 1"),
+        (["--orders", "many"], "invalid int value: 'many'"),
+        (["--engine", "paper"], "invalid choice: 'paper'"),
+        (["--scenario", "sunny"], "invalid choice: 'sunny'"),
+    ],
+)
+def test_a_wrong_command_line_is_refused_with_exit_status_2(capsys, options, complaint) -> None:
+    try:
+        code = main(["demo", *options])
+    except SystemExit as left:
+        code = left.code
+    assert code == 2
+    assert complaint in capsys.readouterr().err
+
+
+def test_a_server_that_is_not_installed_is_named(capsys, monkeypatch) -> None:
+    from everkeel.testing import servers
+
+    monkeypatch.setattr(servers, "missing", lambda name: name == "redis")
+    assert main(["demo", "--transport", "redis"]) == 1
+    assert "redis is not installed on this machine" in capsys.readouterr().err
+
+
+def test_a_service_that_does_not_start_is_an_error_with_its_log(capsys, monkeypatch, tmp_path) -> None:
+    from everkeel.demo.shop import stage
+
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr("tempfile.tempdir", None)
+    monkeypatch.setattr(stage.World, "save", lambda world: Path(world.folder) / "nowhere.json")
+    assert main(["demo", "--scenario", "happy"]) == 1
+    complaint = capsys.readouterr().err
+    assert "service ended" in complaint
+    assert "nowhere.json" in complaint
+    assert list(tmp_path.iterdir()) == []
