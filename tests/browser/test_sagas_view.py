@@ -15,7 +15,7 @@ from everkeel.control import ControlPlane, dead_letters_section, sagas_section
 from everkeel.engines.memory.engine import MemoryEngine
 from everkeel.errors import SagaCompensatedError, SagaStoppedError
 from everkeel.messaging import DeadLetters, Event
-from everkeel.sagas import NOTHING, Orchestrator, Saga, Sagas, Step
+from everkeel.sagas import NOTHING, Choreography, Orchestrator, Reaction, Saga, Sagas, Step
 
 OpenPage = Callable[..., Page]
 T = TypeVar("T")
@@ -222,6 +222,22 @@ def test_a_viewer_only_looks(open_page: OpenPage, shop: Shop) -> None:
 def test_what_is_not_there_is_said(open_page: OpenPage, shop: Shop) -> None:
     page = open_page("viewer", view="/#/sagas/nobody", may_say="404")
     expect(page.get_by_text("there is no saga 'nobody'")).to_be_visible()
+
+
+def test_the_steps_of_a_choreographed_saga_are_drawn_from_what_services_said(open_page: OpenPage, shop: Shop) -> None:
+    room = Reaction("room", done="RoomHeld", compensation="FreeRoom", undone="RoomFreed", by="hotel")
+    trip = Choreography("trip", room, Reaction("pay", done="Paid", pivot=True), starts="TripBooked")
+
+    async def follow() -> None:
+        orchestrator = Orchestrator(shop.engine, trip)
+        for type in ("TripBooked", "RoomHeld"):
+            await orchestrator.observe(trip.mark(Event(type, {"trip": 1}, source="/trips"), "trip-1"))
+
+    done(follow())
+    page = open_page("viewer", view="/#/sagas/trip-1")
+    expect(page.locator('.step[data-step="room"] .try.done')).to_have_count(1)
+    expect(page.locator('.step[data-step="pay"] .try.running')).to_have_count(1)
+    expect(page.get_by_text("version 1, choreographed")).to_be_visible()
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])

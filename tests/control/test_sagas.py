@@ -15,7 +15,7 @@ from everkeel.control import sagas_section
 from everkeel.engines.memory.engine import MemoryEngine
 from everkeel.errors import ConfigError, SagaCompensatedError, SagaStoppedError
 from everkeel.messaging import DeadLetters, Event
-from everkeel.sagas import NOTHING, Orchestrator, Saga, Sagas, Step
+from everkeel.sagas import NOTHING, Choreography, Orchestrator, Reaction, Saga, Sagas, Step
 
 ACTIONS = ("retry-compensation", "skip-step", "mark-done", "cancel", "resume", "fail")
 
@@ -276,6 +276,24 @@ def test_what_is_not_there_is_a_404(admin):
     for answer in answers:
         assert answer.status_code == 404
         assert answer.json()["type"].endswith("no-such-saga")
+
+
+def test_a_choreographed_saga_is_seen_and_cancelled_like_any_other(admin, world):
+    room = Reaction("room", done="RoomHeld", compensation="FreeRoom", undone="RoomFreed", by="hotel")
+    trip = Choreography(
+        "trip", room, Reaction("pay", done="Paid", compensation="Refund", undone="Refunded"), starts="TripBooked"
+    )
+
+    async def follow(*types: str) -> None:
+        orchestrator = Orchestrator(world.engine, trip)
+        for type in types:
+            await orchestrator.observe(trip.mark(Event(type, {"trip": 1}, source="/trips"), "trip-1"))
+
+    asyncio.run(follow("TripBooked", "RoomHeld"))
+    saga = admin.get("/sagas/trip-1").json()
+    assert (saga["kind"], saga["state"], saga["untrusted"]["input"]) == ("choreographed", "running", {"trip": 1})
+    assert [(step["name"], step["status"]) for step in saga["steps"]] == [("room", "done"), ("pay", "running")]
+    assert admin.post("/sagas/trip-1/cancel", json={"reason": "ill"}).json()["state"] == "compensating"
 
 
 # ------------------------------------------------------------------ two at once

@@ -22,6 +22,8 @@ from everkeel.sagas.definition import NOTHING, Saga, Step
 if TYPE_CHECKING:
     Drawable: TypeAlias = Saga[Any, Any, Any] | Choreography | CompensationRegistry
 
+__all__ = ["to_mermaid", "to_svg", "to_text"]
+
 SEVERAL = "at the same time"
 
 

@@ -32,11 +32,12 @@ const BACK = { step_undone: "undone", undo_failed: "undo-failed", mark_done: "un
 function tries(saga, end) {
   const found = new Map(saga.steps.map((step) => [step.name, { forward: [], back: [] }]));
   const open = (list, at, kind) => list.push({ from: at, to: null, kind });
-  const close = (list, at, kind) => {
+  const close = (list, at, kind, since) => {
     const last = list.at(-1);
     if (last && last.to === null) Object.assign(last, { to: at, kind });
-    else list.push({ from: at, to: at, kind });
+    else list.push({ from: !last && since ? Date.parse(since) : at, to: at, kind }); // others' work: nobody said that it began
   };
+  const since = new Map(saga.steps.map((step) => [step.name, step.started_at]));
   for (const entry of saga.timeline) {
     const at = Date.parse(entry.at);
     for (const name of (entry.step || "").split(",")) {
@@ -44,14 +45,14 @@ function tries(saga, end) {
       if (!step) continue;
       if (entry.what === "step_started") open(step.forward, at, "running");
       else if (entry.what === "undoing") open(step.back, at, "undoing");
-      else if (FORWARD[entry.what]) close(step.forward, at, FORWARD[entry.what]);
-      else if (BACK[entry.what]) close(step.back, at, BACK[entry.what]);
+      else if (FORWARD[entry.what]) close(step.forward, at, FORWARD[entry.what], since.get(name));
+      else if (BACK[entry.what]) close(step.back, at, BACK[entry.what], null);
     }
   }
   for (const step of saga.steps) {
     const { forward, back } = found.get(step.name);
     if (!forward.length && step.started_at) {
-      const to = step.ended_at ? Date.parse(step.ended_at) : null; // others do the work, or the beginning is forgotten
+      const to = step.ended_at ? Date.parse(step.ended_at) : null;
       forward.push({ from: Date.parse(step.started_at), to, kind: to ? "done" : "running" });
     }
     for (const one of [...forward, ...back]) {

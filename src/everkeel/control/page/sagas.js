@@ -218,7 +218,9 @@ function one(main, id) {
     places.steps.replaceChildren(...steps(saga));
     if (!changed) return; // only time has passed: leave buttons and selections alone
     places.head.replaceChildren(h("div", { class: "title" }, h("h1", {}, saga.type), badge(saga.state), h("code", {}, saga.id)));
+    const chosen = places.actions.contains(document.activeElement) ? document.activeElement.dataset : null;
     places.actions.replaceChildren(...buttons());
+    if (chosen) [...places.actions.querySelectorAll("button")].find((one) => one.dataset.action === chosen.action && one.dataset.step === chosen.step)?.focus();
     reasoned.hidden = !may() || !saga.actions.length;
     const moment = (text) => (text ? new Date(text).toLocaleString() : null);
     const facts = [

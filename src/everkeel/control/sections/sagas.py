@@ -165,8 +165,9 @@ async def _answered(act: Awaitable[T]) -> T:
 class _Sagas:
     """The handlers, around one store of sagas."""
 
-    def __init__(self, sagas: Sagas, letters: DeadLetters | None, redactor: Redactor) -> None:
-        self._sagas, self._letters, self._redactor = sagas, letters, redactor
+    def __init__(self, sagas: Sagas, letters: DeadLetters | None, redact: Collection[str]) -> None:
+        self._sagas, self._letters = sagas, letters
+        self._redactor, self._hides = Redactor(redact), bool(redact)
 
     async def list(self, exchange: Exchange) -> Any:
         """A page of them, the newest first."""
@@ -237,6 +238,8 @@ class _Sagas:
 
     def _hiding(self, outside: dict[str, Any]) -> Callable[[str | None], str | None]:
         """Errors and reasons without the values of hidden fields: exceptions like to repeat what they were given."""
+        if not self._hides:
+            return lambda text: text
         event = Event("saga", outside, source="/sagas")
         return lambda text: None if text is None else self._redactor.text(text, event)
 
@@ -301,7 +304,7 @@ def sagas_section(where: Any, *, dead_letters: DeadLetters | None = None, redact
         dead_letters: With it, a saga shows its events that were given up on.
         redact: Names of fields in input, data and results that nobody may see, here or in error texts. None by default.
     """
-    acts = _Sagas(_service(where), dead_letters, Redactor(redact))
+    acts = _Sagas(_service(where), dead_letters, redact)
     saga, tag = {"$ref": "#/components/schemas/Saga"}, {"ETag": "The revision of the saga."}
     count = {"type": "object", "required": ["count"], "properties": {"count": {"type": "integer"}}}
     return Section(
