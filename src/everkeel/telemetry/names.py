@@ -218,7 +218,7 @@ METRICS: dict[str, Metric] = {
             "everkeel.outbox.written",
             "counter",
             "{event}",
-            "Events written to the outbox; also in transactions that were rolled back afterwards.",
+            "Events written with an `Outbox`, also in transactions rolled back later; not what steps of sagas emit.",
             {},
             "store",
         ),
