@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from everkeel import NotRetryable, circuit_breaker, events
+from everkeel import NotRetryable, circuit_breaker, deadline, events
 from everkeel.engines import MemoryEngine
 from everkeel.errors import (
     ConfigError,
@@ -23,6 +23,7 @@ from everkeel.errors import (
     UnknownSagaError,
 )
 from everkeel.messaging import Event
+from everkeel.runtime.deadline import remaining
 from everkeel.sagas import NOTHING, Context, Orchestrator, Parallel, Saga, SagaState, Step, StepStatus
 from everkeel.testing.contracts.inbox import rolled_back
 
@@ -360,6 +361,26 @@ async def test_many_detectors_time_each_saga_out_once(virtual_time, shop):
             await detector.stop()
         assert sum(detector.counts["order", "timed_out"] for detector in detectors) == 40
         assert (await starter.sagas.stats())["order"].by_state == {SagaState.COMPENSATED: 40}
+
+
+async def test_the_deadline_of_the_request_that_started_it_is_not_the_sagas(virtual_time, shop):
+    left: dict[str, float | None] = {}
+
+    async def look(context: Context[Any, Any]) -> None:
+        await asyncio.sleep(3)
+        left[context.key] = remaining()
+        if context.step == "ship":
+            raise Refused("no")
+
+    shop.acts = dict.fromkeys(["reserve", "charge", "ship", "-charge"], look)
+    saga = order(shop, deadline=20)
+    async with running(saga) as orchestrator:
+        with deadline(2):
+            handle = await orchestrator.start(saga, id="o")
+        with pytest.raises(SagaCompensatedError):
+            await handle.result()
+    assert left["o:ship"] == pytest.approx(11, abs=0.1), "actions know how much time the saga has"
+    assert left["o:charge:undo"] is None, "the way back has no deadline"
 
 
 # ------------------------------------------------------------------ the pivot

@@ -119,7 +119,9 @@ class Choreography:
         self.name, self.steps, self.starts, self.topic, self.source = name, steps, starts, topic, source
         self.version: int = checked(owner, "version", Count(at_least=1), version)
         self.deadline: float | None = None if deadline is None else checked(owner, "deadline", Duration(), deadline)
-        self.on_blocked = on_blocked
+        if on_blocked not in ("stop", "continue"):
+            raise ConfigError(owner, "on_blocked", "must be 'stop' or 'continue'", repr(on_blocked))
+        self.on_blocked: Literal["stop", "continue"] = on_blocked
         self.after: dict[str, tuple[str, ...]] = {}
         before: tuple[str, ...] = ()
         for step in steps:

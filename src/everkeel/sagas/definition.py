@@ -102,7 +102,8 @@ class Step:
         self.timeout = None if timeout is None else checked(owner, "timeout", Duration(), timeout)
         self.undo_timeout = None if undo_timeout is None else checked(owner, "undo_timeout", Duration(), undo_timeout)
         try:
-            self.backoff, self.jitter = as_backoff(backoff), as_jitter(jitter)
+            self.backoff = as_backoff(backoff)
+            self.jitter: Jitter = as_jitter(jitter)
         except ValueError as error:
             raise ConfigError(owner, "backoff", str(error), repr(backoff)) from None
         for what, around in (("policies", policies), ("undo_policies", undo_policies)):
@@ -215,7 +216,7 @@ class Saga(Generic[I, S, R]):
         self.deadline: float | None = None if deadline is None else checked(owner, "deadline", Duration(), deadline)
         if on_blocked not in ("stop", "continue"):
             raise ConfigError(owner, "on_blocked", "must be 'stop' or 'continue'", repr(on_blocked))
-        self.on_blocked = on_blocked
+        self.on_blocked: Literal["stop", "continue"] = on_blocked
         self.input, self.state, self.result, self.returns = input, state, result, returns
         self.steps, self.after = _arranged(owner, steps)
         check_order(owner, self.after)

@@ -15,7 +15,7 @@ what to do now. It knows no clock, no store and no network.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal
 
@@ -23,7 +23,18 @@ from everkeel.engines.sagas import SagaState
 from everkeel.errors import SagaStateError
 from everkeel.sagas import happenings as happened
 from everkeel.sagas.happenings import Happening
-from everkeel.sagas.record import MOST_ENTRIES, MOST_TEXT, PASSED, TO_UNDO, Entry, Record, StepRecord, StepStatus
+from everkeel.sagas.record import (
+    MOST_ENTRIES,
+    MOST_TEXT,
+    PASSED,
+    TO_UNDO,
+    Entry,
+    Record,
+    StepRecord,
+    StepStatus,
+    evolve,
+    written,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +114,7 @@ class Decision:
 def begin(record: Record, shape: Shape, now: float) -> Decision:
     """The first decision about a new record."""
     steps = {step.name: StepRecord() for step in shape.steps}
-    return decide(replace(record, steps=steps), shape, happened.Begun(), now)
+    return decide(evolve(record, steps=steps), shape, happened.Begun(), now)
 
 
 def decide(
@@ -153,10 +164,10 @@ class _Turn:
         self.entries.append(Entry(self.now, what, step, text, more.get("actor"), more.get("attempt")))
 
     def become(self, state: SagaState, **changes: Any) -> None:
-        self.record = replace(self.record, state=state, **changes)
+        self.record = evolve(self.record, state=state, **changes)
 
     def change(self, name: str, **changes: Any) -> None:
-        self.steps[name] = replace(self.steps[name], **changes)
+        self.steps[name] = evolve(self.steps[name], **changes)
 
     def turn_back(self, cause: str, step: str | None = None, error: str | None = None) -> None:
         self.become(
@@ -192,7 +203,7 @@ class _Turn:
             self.become(SagaState.RUNNING)
             self.note("started")
         if happening.input is not None and self.record.input is None:
-            self.record = replace(self.record, input=happening.input)
+            self.record = evolve(self.record, input=happening.input)
 
     def done(self, happening: happened.Done) -> None:
         name, step = happening.step, self.steps[happening.step]
@@ -218,7 +229,7 @@ class _Turn:
             self.change(name, done=True, result=happening.result)
             self.note("late_done", name, attempt=step.attempts)
         if happening.changes:
-            self.record = replace(self.record, data={**self.record.data, **happening.changes})
+            self.record = evolve(self.record, data={**self.record.data, **happening.changes})
 
     def rejected(self, happening: happened.Rejected) -> None:
         if not self._under_way(happening.step):
@@ -339,7 +350,7 @@ class _Turn:
             return
         if self.state not in (SagaState.RUNNING, SagaState.PENDING):
             return
-        self.record = replace(record, timed_out=True)
+        self.record = evolve(record, timed_out=True)
         if self.committed():
             self.note("timed_out", detail="past its pivot: it goes on")
         else:
@@ -428,9 +439,9 @@ class _Turn:
         if self.state in (SagaState.COMPENSATING, SagaState.COMPENSATED):
             self._back(shape)
         if not self.record.ended and not self.record.committed and _is_committed(shape, self.steps):
-            self.record = replace(self.record, committed=True)
+            self.record = evolve(self.record, committed=True)
         elif self.record.committed and not _is_committed(shape, self.steps):
-            self.record = replace(self.record, committed=False)  # the pivot was tried, and said no
+            self.record = evolve(self.record, committed=False)  # the pivot was tried, and said no
 
     def _forward(self, shape: Shape) -> None:
         moved = True
@@ -463,7 +474,7 @@ class _Turn:
             self.note("completed")
 
     def _now_known(self) -> Record:
-        return replace(self.record, steps=dict(self.steps))
+        return evolve(self.record, steps=dict(self.steps))
 
     def _back(self, shape: Shape) -> None:
         running = [name for name, step in self.steps.items() if step.status is StepStatus.RUNNING]
@@ -534,8 +545,11 @@ class _Turn:
     # ------------------------------------------------------------------ the answer
 
     def decision(self) -> Decision:
-        timeline = (*self.record.timeline, *self.entries)[-MOST_ENTRIES:]
-        record = replace(self.record, steps=self.steps, timeline=timeline)
+        before = self.record.timeline
+        timeline, text = (*before, *self.entries)[-MOST_ENTRIES:], ""
+        if self.record.written and len(timeline) == len(before) + len(self.entries):
+            text = ",".join([self.record.written, written(self.entries)]) if self.entries else self.record.written
+        record = evolve(self.record, steps=self.steps, timeline=timeline, written=text or written(timeline))
         moments = [step.not_before for step in self.steps.values() if step.not_before is not None]
         if record.state is SagaState.RUNNING and record.deadline_at is not None and not record.timed_out:
             moments.append(record.deadline_at)

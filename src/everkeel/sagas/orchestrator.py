@@ -8,6 +8,7 @@ import socket
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar
 from uuid import uuid4
@@ -29,6 +30,7 @@ from everkeel.messaging.rows import row_of
 from everkeel.runtime import events as hearing
 from everkeel.runtime.clock import Clock
 from everkeel.runtime.crash import crash_point
+from everkeel.runtime.deadline import AMBIENT
 from everkeel.runtime.events import Listener, Subscription
 from everkeel.runtime.settings import Count, Duration, Kind, Seconds
 from everkeel.runtime.trouble import report as report_trouble
@@ -444,7 +446,10 @@ class Orchestrator:
         self._soon(driver.run(decision))
 
     def _soon(self, work: Any) -> None:
-        task = asyncio.get_running_loop().create_task(work)
+        # A saga outlives the request that started it: that one's deadline is not the saga's.
+        context = copy_context()
+        context.run(AMBIENT.set, None)
+        task = asyncio.get_running_loop().create_task(work, context=context)
         self._tasks.add(task)
         task.add_done_callback(self._ended)
 

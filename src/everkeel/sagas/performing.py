@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Mapping
 from contextvars import copy_context
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from everkeel.engines.rows import ErrorInfo
@@ -79,15 +80,12 @@ class Try:
 
     async def _perform(self, context: Context[Any, Any]) -> Any:
         step, undo = self.step, self.launch.undo
-        work = step.compensation if undo else step.action
+        given = step.compensation if undo else step.action
         around = step.undo_policies if undo else step.policies
-        assert callable(work)
+        assert callable(given)
+        work: Callable[..., Any] = given
         if not (step.undo_awaited if undo else step.awaited):
-            blocking = work
-
-            async def work(context: Context[Any, Any]) -> Any:
-                return await self._in_thread(blocking, context)
-
+            work = partial(self._in_thread, given)
         left = self._time_left()
         if left is None:
             return await (work(context) if around is None else around.acall(work, context))
@@ -102,7 +100,7 @@ class Try:
 
     async def _in_thread(self, work: Callable[..., Any], context: Context[Any, Any]) -> Any:
         loop = asyncio.get_running_loop()
-        running = loop.run_in_executor(self.host.threads, copy_context().run, work, context)
+        running = loop.run_in_executor(self.host.threads, partial(copy_context().run, work, context))
         try:
             return await asyncio.shield(running)
         except asyncio.CancelledError:

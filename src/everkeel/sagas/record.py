@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
+from typing import Any, TypeVar
 
 from everkeel.engines.sagas import TERMINAL, Kind, SagaRow, SagaState
+
+T = TypeVar("T")
 
 MOST_ENTRIES = 500
 """Lines of the timeline that are kept, the newest."""
@@ -109,6 +111,8 @@ class Record:
     """It is past its pivot: only forward from here."""
     parked_from: SagaState | None = None
     timeline: tuple[Entry, ...] = ()
+    written: str = field(default="", compare=False, repr=False)
+    """The timeline as it is written, so that each line is written once; empty: it must be made."""
 
     @property
     def ended(self) -> bool:
@@ -130,7 +134,7 @@ class Record:
 def encoded(record: Record) -> str:
     """The part of a record that is kept as a document; the rest has columns of its own."""
     steps = {name: _sparse(step) for name, step in record.steps.items()}
-    whole: dict[str, Any] = {"steps": steps, "timeline": [_line(entry) for entry in record.timeline]}
+    whole: dict[str, Any] = {"steps": steps}
     for name in ("input", "data", "result", "error", "failed_step", "committed", "parked_from"):
         value = getattr(record, name)
         if value:
@@ -139,7 +143,26 @@ def encoded(record: Record) -> str:
         whole["input"] = record.input
     if record.result is not None:
         whole["result"] = record.result
-    return json.dumps(whole, ensure_ascii=False, separators=(",", ":"))
+    timeline = record.written or written(record.timeline)
+    return f'{_dumped(whole)[:-1]},"timeline":[{timeline}]}}'
+
+
+def written(timeline: Iterable[Entry]) -> str:
+    """Lines of a timeline as they are written."""
+    return ",".join([_dumped(_line(entry)) for entry in timeline])
+
+
+_dumped = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+_set = object.__setattr__
+
+
+def evolve(one: T, **changes: Any) -> T:
+    """`dataclasses.replace` for values with slots that check nothing: several times as fast, and it is done often."""
+    cls = type(one)
+    new = object.__new__(cls)
+    for name in cls.__slots__:  # type: ignore[attr-defined]  # they have
+        _set(new, name, changes[name] if name in changes else getattr(one, name))
+    return new
 
 
 def decoded(row: SagaRow) -> Record:
@@ -179,7 +202,7 @@ def _sparse(step: StepRecord) -> dict[str, Any]:
 
 def _step(fields: dict[str, Any]) -> StepRecord:
     given = {name: value for name, value in fields.items() if name in _FIELDS}
-    return replace(_DEFAULTS, **given, status=StepStatus(fields["status"]))
+    return evolve(_DEFAULTS, **given, status=StepStatus(fields["status"]))
 
 
 def _line(entry: Entry) -> list[Any]:
