@@ -25,7 +25,7 @@ def test_every_command_and_its_options_are_known(script, shell: str) -> None:
     text = script(shell)
     for name in COMMANDS:
         assert name in text
-    assert ("-l seed" if shell == "fish" else "--seed") in text
+    assert ("-l dry-run" if shell == "fish" else "--dry-run") in text
 
 
 @pytest.mark.skipif(shutil.which("bash") is None, reason="no bash")
@@ -33,9 +33,9 @@ def test_every_command_and_its_options_are_known(script, shell: str) -> None:
     ("words", "expected"),
     [
         (["everkeel", "dem"], ["demo"]),
-        (["everkeel", "demo", "--s"], ["--seconds", "--seed"]),
+        (["everkeel", "serve", "--no"], ["--no-metrics", "--no-control"]),
         (["everkeel", "completion", "z"], ["zsh"]),
-        (["everkeel", "demo", "--seed", "7", "--f"], ["--fast"]),
+        (["everkeel", "serve", "--port", "7", "--w"], ["--watch"]),
     ],
 )
 def test_bash_completes(script, words: list[str], expected: list[str]) -> None:

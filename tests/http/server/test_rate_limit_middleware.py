@@ -348,7 +348,7 @@ def test_who_waited_in_line_is_served_with_its_body(serve: Any) -> None:
         ({"limit": 5, "routes": {"/x": 5}}, "limit must be a number, or a rate_limit"),
         ({"limit": rate_limit(5), "per": 60}, "per must be set on the rate_limit itself"),
         ({"limit": rate_limit_chain(rate_limit(5), rate_limit(6))}, "must have limits with names"),
-        ({"limit": rate_limit(5, "naïve")}, "name must be printable ASCII"),
+        ({"limit": rate_limit(5, "naïve")}, r"name must be printable ASCII to stand in a header \(got 'naïve'\)$"),
     ],
 )
 def test_wrong_settings_fail_when_they_are_written(hello: Any, options: Any, wrong: str) -> None:

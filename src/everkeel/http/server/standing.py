@@ -19,8 +19,8 @@ def name_in_header(limit: RateLimit) -> bytes:
     name = limit.name or "default"
     try:
         return write_string(name).encode("ascii")
-    except ValueError as error:
-        raise ConfigError(limit.label, "name", str(error), repr(name)) from None
+    except ValueError:
+        raise ConfigError(limit.label, "name", "must be printable ASCII to stand in a header", repr(name)) from None
 
 
 def standing_headers(standings: Sequence[tuple[bytes, Standing]], *, older: bool) -> Headers:
