@@ -40,7 +40,7 @@ class FunctionTransport:
         fatal: Errors = (),
         name: str | None = None,
     ) -> None:
-        self.name: str = name or getattr(publish, "__name__", "function")
+        self.name = name or str(getattr(publish, "__name__", "function"))
         self._publish = publish
         if concurrency < 1:
             raise ConfigError(f"transport {self.name!r}", "concurrency", "must be at least 1", repr(concurrency))
