@@ -32,6 +32,7 @@ def test_every_row_goes_to_exactly_one_place(batch, attempts):
     places = [
         *verdict.delivered,
         *verdict.released,
+        *(row for row, _ in verdict.away),
         *(row for row, _, _ in verdict.retried),
         *(row for row, _, _ in verdict.buried),
     ]

@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from everkeel.engines.rows import Claimed, ErrorInfo
-from everkeel.messaging.relay.core import TopicHealth, Verdict, judge, leases
+from everkeel.engines.rows import Claimed, ErrorInfo, Retry
+from everkeel.messaging.relay.core import TopicHealth, Verdict, deadly, deaths, judge, leases
 from everkeel.messaging.rows import event_of
 from everkeel.messaging.tracing import sending
 from everkeel.messaging.transports.protocol import CONFIRMED, Message, Published, unknown
@@ -49,26 +49,32 @@ class Batch:
                 self._health.worked(self._relay.config.batch)
 
     async def _messages(self, part: Sequence[Claimed]) -> tuple[list[Claimed], list[Message]]:
-        """What is to be sent. A row that holds no event is a dead letter, and nobody's trouble but its key's."""
+        """What is to be sent. A row that holds no event, or one that kills its relays, is a dead letter, and nobody's
+        trouble but its key's."""
         sendable: list[Claimed] = []
         messages: list[Message] = []
-        poison: dict[str | None, tuple[Claimed, Exception]] = {}
+        poison: dict[str | None, tuple[Claimed, str, Exception]] = {}
         behind: list[Claimed] = []
         for claimed in part:
             key = claimed.row.key
             if key is not None and key in poison:
                 behind.append(claimed)
                 continue
+            mark = key if key is not None else claimed.row.id
+            if deadly(claimed, self._relay.config.attempts):
+                died = RuntimeError(f"{deaths(claimed)} relays took it and none lived to say what became of it")
+                poison[mark] = (claimed, "attempts", died)
+                continue
             try:
                 messages.append(Message(claimed.row.topic, event_of(claimed.row)))
                 sendable.append(claimed)
             except Exception as error:
-                poison[key if key is not None else claimed.row.id] = (claimed, error)
+                poison[mark] = (claimed, "poison", error)
         if behind:
             await self._store.release(leases(behind))
             self._gone(behind)
-        for claimed, why in poison.values():
-            await self._bury(claimed, "poison", why)
+        for claimed, reason, why in poison.values():
+            await self._bury(claimed, reason, why)
         return sendable, messages
 
     # ------------------------------------------------------------------ publishing
@@ -108,7 +114,7 @@ class Batch:
         if self._rows:
             await self._store.release(leases(self._rows))
             self._rows.clear()
-        delay = relay.config.outage_backoff.delay(health.outages + 1)
+        delay = relay.outage_delay(health)
         if health.outages == 0:
             self._counters.outages += 1
             warn(
@@ -127,8 +133,11 @@ class Batch:
             crash_point("relay.after_ack")
             self._lost(verdict.delivered, kept)
             self._gone(verdict.delivered)
+            self._relay.arrived(verdict.delivered)
             self._counters.delivered += len(kept)
             self._delivered(claimed for claimed in verdict.delivered if claimed.lease.seq in kept)
+        if verdict.away:
+            await self._step_aside(verdict.away)
         if verdict.released:
             self._lost(verdict.released, await self._store.release(leases(verdict.released)))
             self._gone(verdict.released)
@@ -143,6 +152,18 @@ class Batch:
         for claimed, reason, error in verdict.buried:
             self._counters.failed += 1
             await self._bury(claimed, reason, error)
+
+    async def _step_aside(self, away: Sequence[tuple[Claimed, BaseException | None]]) -> None:
+        delay = self._relay.outage_delay(self._health)
+        retries = [
+            Retry(claimed.lease, max(delay, self._relay.away_again(claimed)), ErrorInfo.of(error), counted=False)
+            for claimed, error in away
+        ]
+        rows = [claimed for claimed, _ in away]
+        self._lost(rows, await self._store.retry(retries))
+        self._gone(rows)
+        for retry in retries:
+            self._relay.due_in(retry.delay)
 
     async def _bury(self, claimed: Claimed, reason: str, error: BaseException | None) -> None:
         crash_point("relay.before_bury")

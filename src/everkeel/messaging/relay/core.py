@@ -16,7 +16,10 @@ class Verdict:
     delivered: list[Claimed] = field(default_factory=list)
     retried: list[tuple[Claimed, Retry, BaseException | None]] = field(default_factory=list)
     released: list[Claimed] = field(default_factory=list)
-    """Given back unharmed: the transport is away, or an earlier event of their key has not arrived."""
+    """Given back unharmed: an earlier event of their key has not arrived."""
+    away: list[tuple[Claimed, BaseException | None]] = field(default_factory=list)
+    """Those that met a transport that is away. They step aside for a while, uncounted: where it is but one event that
+    finds it so every time, the next try must be with another, or it would stand in the way of its topic for ever."""
     buried: list[tuple[Claimed, str, BaseException | None]] = field(default_factory=list)
     outage: BaseException | None = None
     """The transport is away."""
@@ -46,7 +49,7 @@ def judge(
             held.add(line)
         if published.outage or published.result is UNKNOWN:
             verdict.out, verdict.outage = True, published.error
-            verdict.released.append(claimed)
+            verdict.away.append((claimed, published.error))
         elif published.result is FATAL:
             verdict.buried.append((claimed, "fatal", published.error))
         elif attempts is not None and claimed.failures + 1 >= attempts:
@@ -55,6 +58,29 @@ def judge(
             retry = Retry(claimed.lease, delay(claimed.failures + 1), ErrorInfo.of(published.error))
             verdict.retried.append((claimed, retry, published.error))
     return verdict
+
+
+SUSPECT = 2
+"""Claims without an end after which an event is published alone."""
+
+
+def deaths(claimed: Claimed) -> int:
+    """How many claims on it ended without a word: whoever had it died, or was away for longer than its lease."""
+    return claimed.lease.attempt - 1 - claimed.failures
+
+
+def suspect(batch: Sequence[Claimed]) -> Claimed | None:
+    """The first event that may be what kills its relays.
+
+    All that were claimed together with the one that does look the same. Published one by one, with nothing beside it,
+    each shows what it is: the others arrive, and that one alone goes on collecting deaths.
+    """
+    return next((claimed for claimed in batch if deaths(claimed) >= SUSPECT), None)
+
+
+def deadly(claimed: Claimed, attempts: int | None) -> bool:
+    """Did it outlive as many relays, when it was alone with them, as an event has attempts?"""
+    return attempts is not None and deaths(claimed) >= SUSPECT + attempts
 
 
 def by_topic(batch: Sequence[Claimed]) -> dict[str, list[Claimed]]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
+from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 from uuid import uuid4
 
@@ -14,7 +14,8 @@ from everkeel.engines.rows import Claimed, OutboxStats
 from everkeel.messaging.outbox import WAKEUP, Outbox
 from everkeel.messaging.relay.batch import Batch
 from everkeel.messaging.relay.config import RelayConfig
-from everkeel.messaging.relay.core import TopicHealth, by_topic, leases
+from everkeel.messaging.relay.core import TopicHealth, by_topic, leases, suspect
+from everkeel.messaging.relay.numbers import Counters, RelayStats
 from everkeel.runtime.backoff import Backoff, Jitter, exponential, jittered
 from everkeel.runtime.clock import Clock
 from everkeel.runtime.crash import crash_point
@@ -25,37 +26,11 @@ if TYPE_CHECKING:
     from everkeel.messaging.transports.protocol import Transport
 
 
+MOST_AWAY = 10_000
+"""Events of which a relay remembers that they found their topic away."""
+
 WATCH = 10.0
 """Seconds between two looks at what waits, for those who scrape."""
-
-
-@dataclass(slots=True)
-class Counters:
-    """What this relay did since it began."""
-
-    delivered: int = 0
-    failed: int = 0
-    """Attempts that failed for reasons of the event."""
-    dead_lettered: int = 0
-    lease_lost: int = 0
-    """Somebody else had taken over when we wanted to write down the end."""
-    outages: int = 0
-    purged: int = 0
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RelayStats:
-    """A relay's numbers, and the store's."""
-
-    outbox: OutboxStats
-    delivered: int
-    failed: int
-    dead_lettered: int
-    lease_lost: int
-    outages: int
-    purged: int
-    in_flight: int
-    paused: bool
 
 
 class Relay:
@@ -66,6 +41,7 @@ class Relay:
     It wakes when something is written and polls as the safety net. An event that a transport refuses is tried again
     with growing delays, and after `attempts` failures becomes a dead letter; later events of its key then wait for it.
     A transport that is away counts against no event: the topic is left alone for a while, for as long as it takes.
+    An event whose relay dies twice is published alone from then on, and after `attempts` more deaths is a dead letter.
 
     Args:
         outbox: What to deliver.
@@ -127,6 +103,11 @@ class Relay:
         self._health: dict[str, TopicHealth] = {}
         self._batches: set[asyncio.Task[None]] = set()
         self._held: dict[asyncio.Task[None], list[Claimed]] = {}
+        self._abandoned: list[Claimed] = []  # what we could not write down the end of, for want of the store
+        self._away: dict[int, int] = {}  # how often an event found its topic away, so far
+        self._one_by_one = False
+        self._unwritten = 0  # batches in a row whose end could not be written down
+        self._resting_until = 0.0
         self._due: list[float] = []  # when retries of ours are due, so that they need not wait for the poll
         self._stir = asyncio.Event()
         self._stopping = False
@@ -254,11 +235,13 @@ class Relay:
 
     async def _claim(self, *, raising: bool = False) -> bool:
         """Claim and start what is due; answers whether it is worth asking again at once."""
-        if self.paused or not self._has_transport() or len(self._batches) >= self.config.concurrency:
-            return False
+        most = 1 if self._one_by_one else self.config.concurrency
         now = self.clock.monotonic()
+        if self.paused or not self._has_transport() or len(self._batches) >= most or now < self._resting_until:
+            return False
         closed = [topic for topic, health in self._health.items() if health.closed(now, self.config.per_topic)]
         try:
+            await self._release_abandoned()
             claimed = await self.store.claim(self.owner, self.config.batch, self.config.lease, without=closed)
         except Exception as error:
             if raising:
@@ -270,9 +253,30 @@ class Relay:
             await self.store.release(leases(claimed))
             return False
         crash_point("relay.after_claim")
+        alone = suspect(claimed)
+        self._one_by_one = alone is not None
+        if alone is not None:
+            claimed = await self._only(alone, claimed)
         for topic, rows in by_topic(claimed).items():
             self._start(topic, rows)
         return len(claimed) == self.config.batch
+
+    async def _only(self, alone: Claimed, claimed: list[Claimed]) -> list[Claimed]:
+        """One event that may kill us, with nothing beside it: the rest must not share its fate, nor its count."""
+        kept = [] if self._batches else [alone]  # with something under way, wait for its end and ask again
+        rest = [one for one in claimed if one not in kept]
+        try:
+            await self.store.release(leases(rest))
+        except Exception as error:
+            self._abandoned.extend(rest)
+            report(f"relay {self.name!r} could not give back what it had claimed", error)
+        return kept
+
+    async def _release_abandoned(self) -> None:
+        """A store that was away is no dead relay: what we had goes back as if we had never had it."""
+        if self._abandoned:
+            await self.store.release(leases(self._abandoned))
+            self._abandoned.clear()
 
     def _has_transport(self) -> bool:
         if self.transport is not None:
@@ -302,17 +306,48 @@ class Relay:
         if health.in_flight == 0 and health.window is None:
             self._health.pop(topic, None)  # nothing to remember about it, and topics may be many
         self._batches.discard(task)
-        self._held.pop(task, None)
+        held = self._held.pop(task, [])
         self._stir.set()
-        if not task.cancelled() and (error := task.exception()) is not None:
-            # The store is away in the middle of it. What was not written down runs out and is delivered again.
+        if task.cancelled():
+            return
+        if (error := task.exception()) is None:
+            self._unwritten = 0
+        else:
+            # The store is away in the middle of it. What was not written down is delivered again.
+            if isinstance(error, Exception):
+                self._abandoned.extend(held)
+                self._rest()
             report(f"relay {self.name!r} could not write down what became of a batch", error)
+
+    def _rest(self) -> None:
+        """Who publishes without being able to write it down sends the same again and again: not so fast."""
+        self._unwritten += 1
+        delay = self.config.outage_backoff.delay(self._unwritten)
+        self._resting_until = max(self._resting_until, self.clock.monotonic() + delay)
+        self.due_in(delay)
 
     def delay_after(self, failures: int) -> float:
         """Seconds before the next try of an event that failed so often."""
         config = self.config
         delay = config.backoff.delay(failures)
         return jittered(delay, config.backoff, config.jitter, delay, self.clock.random)
+
+    def outage_delay(self, health: TopicHealth) -> float:
+        """Seconds for which a topic that is away is left alone."""
+        return self.config.outage_backoff.delay(health.outages + 1)
+
+    def away_again(self, claimed: Claimed) -> float:
+        """Seconds for which an event steps aside that found its topic away, perhaps not for the first time."""
+        if len(self._away) >= MOST_AWAY:
+            self._away.clear()
+        times = self._away[claimed.lease.seq] = self._away.get(claimed.lease.seq, 0) + 1
+        return self.config.outage_backoff.delay(times)
+
+    def arrived(self, rows: Sequence[Claimed]) -> None:
+        """These need not be remembered."""
+        if self._away:
+            for claimed in rows:
+                self._away.pop(claimed.lease.seq, None)
 
     def due_in(self, delay: float) -> None:
         """A retry of ours is due then."""
