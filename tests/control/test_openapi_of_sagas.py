@@ -50,7 +50,7 @@ def _a_blocked_saga():
 
 @SCHEMA.include(path_regex="^/(sagas|outbox|dlq(?!/replay$))").parametrize()
 @settings(
-    max_examples=5, phases=[Phase.explicit, Phase.generate], suppress_health_check=list(HealthCheck), deadline=None
+    max_examples=3, phases=[Phase.explicit, Phase.generate], suppress_health_check=list(HealthCheck), deadline=None
 )
 @pytest.mark.usefixtures("_a_blocked_saga")
 def test_every_answer_is_what_the_document_says(case):

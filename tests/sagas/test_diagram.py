@@ -152,6 +152,9 @@ def test_whatever_is_defined_is_drawn_inside_the_picture_and_not_over_something_
         for other_x, other_y, other_wide, other_high in found[:index]:
             apart = x >= other_x + other_wide or other_x >= x + wide or y >= other_y + other_high or other_y >= y + high
             assert apart
+    for text in root.iter(f"{SVG}text"):
+        if text.get("text-anchor") is None:  # title, legend, captions: letters are narrower than 6.5 points on average
+            assert float(text.get("x", "")) + 6.5 * len(text.text or "") <= width
     mermaid = to_mermaid(saga)
     for line in mermaid.splitlines():  # labels end where they should: two quotes, or none
         assert line.count('"') in (0, 2)

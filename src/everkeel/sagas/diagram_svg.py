@@ -95,9 +95,8 @@ class _Drawing:
         undo_width = max((_width(_of_undo(cell)) for cell in cells if cell.undo), default=0.0)
         one = step_width + (BESIDE + undo_width if undo_width else 0.0)
         most = max((len(row) for row in self.picture.ranks), default=1)
-        self.inner = max(
-            most * one + (most - 1) * BETWEEN, _measure(self.picture.title) * 1.35, _measure(self.picture.about)
-        )
+        said = max(_measure(self.picture.title) * 1.35, _measure(self.picture.about), LETTER * len(self._legend()))
+        self.inner = max(most * one + (most - 1) * BETWEEN, said)
         y = TOP
         for row in self.picture.ranks:
             x = self.left + (self.inner - len(row) * one - (len(row) - 1) * BETWEEN) / 2
@@ -115,16 +114,15 @@ class _Drawing:
     # ------------------------------------------------------------------ drawing
 
     def document(self) -> Iterator[str]:
-        title, about = _escaped(self.picture.title), _escaped(self.picture.about)
         size = f'width="{self.width:.0f}" height="{self.height:.0f}" viewBox="0 0 {self.width:.0f} {self.height:.0f}"'
         yield f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="img" aria-labelledby="title about">'
-        yield f'<title id="title">{title}</title>'
+        yield f'<title id="title">{_escaped(self.picture.title)}</title>'
         yield f'<desc id="about">{_escaped(self._spoken())}</desc>'
         yield f"<style>{STYLE}</style>"
         yield f"<defs>{_head('way')}{_head('back')}</defs>"
         yield f'<rect class="paper" width="{self.width:.0f}" height="{self.height:.0f}"/>'
-        yield f'<text class="title" x="{MARGIN:.0f}" y="32">{title}</text>'
-        yield f'<text class="note" x="{MARGIN:.0f}" y="52">{about}</text>'
+        yield f'<text class="title" x="{MARGIN:.0f}" y="32">{_escaped(_short(self.picture.title))}</text>'
+        yield f'<text class="note" x="{MARGIN:.0f}" y="52">{_escaped(self.picture.about)}</text>'
         for keys in self.picture.groups:
             yield from self._group(keys)
         yield from self._ways()
@@ -132,7 +130,7 @@ class _Drawing:
             yield from _drawn(self.steps[cell.key], "step pivot" if cell.pivot else "step", 6)
             if cell.key in self.undos:
                 yield from _drawn(self.undos[cell.key], "undo", 18)
-        yield from self._legend()
+        yield f'<text class="note" x="{MARGIN:.0f}" y="{self.height - 18:.0f}">{self._legend()}</text>'
         yield "</svg>"
 
     def _group(self, keys: Sequence[str]) -> Iterator[str]:
@@ -164,14 +162,13 @@ class _Drawing:
                 "back", f"M{a.x + a.width:.1f} {a.waist - 6:.1f}H{x:.1f}V{b.waist + 6:.1f}H{b.x + b.width + 2:.1f}"
             )
 
-    def _legend(self) -> Iterator[str]:
-        y = self.height - 18
+    def _legend(self) -> str:
         parts = ["→ the way forward"] if self.picture.ordered else []
-        if self.undos:
+        if any(cell.undo is not None for cell in self.picture.cells):
             parts.append("⇠ dashed: what undoes it" + (", in reverse order" if self.picture.way_back else ""))
         if any(cell.pivot for cell in self.picture.cells):
             parts.append("thick: the pivot")
-        yield f'<text class="note" x="{MARGIN:.0f}" y="{y:.0f}">{"  ·  ".join(parts)}</text>'
+        return " · ".join(parts)
 
     def _spoken(self) -> str:
         """The picture for those who do not see it."""
