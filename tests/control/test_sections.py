@@ -6,6 +6,7 @@ import asyncio
 import copy
 import logging
 import pickle
+from urllib.parse import urljoin
 
 import pytest
 from jsonschema import Draft202012Validator
@@ -179,6 +180,22 @@ def test_behind_a_proxy_that_strips_a_path_it_is_found_too(make_plane, secrets):
     client = TestClient(make_plane(), root_path="/shop")
     headers = {"Authorization": f"Bearer {secrets['viewer']}"}
     assert client.get("/everkeel/health", headers=headers).status_code == 200
+    client = TestClient(make_plane(), root_path="/ever")  # which its own prefix begins with
+    assert client.get("/everkeel/health", headers=headers).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("mounted", "root", "prefix"),
+    [("/shop", "", "/shop/everkeel"), ("/everkeel", "", "/everkeel"), ("/shop", "/gate", "/gate/shop/everkeel")],
+)
+def test_below_a_mount_and_a_proxy_the_page_and_its_session_stay_there(make_plane, secrets, mounted, root, prefix):
+    app = Starlette(routes=[Mount(mounted, make_plane())])
+    client = TestClient(app, root_path=root, follow_redirects=False)
+    begun = client.post(f"{prefix}/session", json={"token": secrets["viewer"]})
+    assert f"; Path={prefix}; " in begun.headers["set-cookie"]
+    moved = client.get(prefix)
+    assert moved.status_code in (307, 200)  # Starlette itself adds the slash to a mount's own path
+    assert urljoin(f"http://testserver{prefix}", moved.headers.get("location", f"{prefix}/")).endswith(f"{prefix}/")
 
 
 def test_beside_an_application_it_leaves_all_else_alone(make_plane, secrets):

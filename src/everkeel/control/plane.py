@@ -23,6 +23,7 @@ from everkeel.control.readiness import Readiness, Unready
 from everkeel.control.section import Answer, Endpoint, Exchange, Section
 from everkeel.control.shapes import faults, from_text
 from everkeel.errors import ConfigError
+from everkeel.http.server.asgi import path_of
 from everkeel.runtime.clock import DEFAULT, Clock
 from everkeel.runtime.registry import Registry
 from everkeel.runtime.registry import registry as everyone
@@ -227,11 +228,8 @@ class ControlPlane:
 
     def _below_prefix(self, scope: Scope) -> str | None:
         """The path below the prefix; None where the request is not for us."""
-        path: str = scope["path"]
-        root: str = scope.get("root_path", "")
-        if root and path.startswith(root):
-            path = path[len(root) :]  # some servers and frameworks leave it in, others do not
-        if self.prefix and root.endswith(self.prefix):
+        path = path_of(scope)  # some servers and frameworks leave the root path in it, others do not
+        if self.prefix and scope.get("root_path", "").endswith(self.prefix):
             return path
         if path == self.prefix or path.startswith(self.prefix + "/"):
             return path[len(self.prefix) :]
