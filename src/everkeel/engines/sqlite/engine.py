@@ -33,6 +33,7 @@ class SQLiteTransaction:
         self.connection = connection
         """The connection, for SQL of your own; use it through `run`, since it belongs to no thread in particular."""
         self._threads = threads
+        self._turn = threading.Lock()
         self.committed: list[Callable[[], object]] = []
 
     def after_commit(self, act: Callable[[], object]) -> None:
@@ -41,7 +42,13 @@ class SQLiteTransaction:
 
     async def run(self, act: Callable[[sqlite3.Connection], T]) -> T:
         """Call `act` with the connection in a thread."""
-        return await asyncio.get_running_loop().run_in_executor(self._threads, act, self.connection)
+        return await asyncio.get_running_loop().run_in_executor(self._threads, self._alone, act)
+
+    def _alone(self, act: Callable[[sqlite3.Connection], T]) -> T:
+        # One at a time: whoever awaited `act` may have been cancelled while the thread goes on, and what it wrote after
+        # the rollback would be committed statement by statement.
+        with self._turn:
+            return act(self.connection)
 
 
 class SQLiteEngine:
@@ -154,7 +161,13 @@ class SQLiteEngine:
         assert self._transactions is not None
         assert self._beginning is not None
         loop = asyncio.get_running_loop()
-        connection = await loop.run_in_executor(self._beginning, self._begin)
+        beginning = loop.run_in_executor(self._beginning, self._begin)
+        try:
+            connection = await asyncio.shield(beginning)
+        except asyncio.CancelledError:
+            # The thread begins it all the same, and an open transaction that nobody ends locks everybody out.
+            beginning.add_done_callback(_end_unused)
+            raise
         tx = SQLiteTransaction(connection, self._transactions)
         try:
             yield tx
@@ -244,6 +257,11 @@ class SQLiteEngine:
 
     async def __aexit__(self, *error: object) -> None:
         await self.close()
+
+
+def _end_unused(beginning: asyncio.Future[sqlite3.Connection]) -> None:
+    if not beginning.cancelled() and beginning.exception() is None:
+        _rollback(beginning.result())
 
 
 def _commit(connection: sqlite3.Connection) -> None:

@@ -1,0 +1,76 @@
+"""A transaction of the SQLite engine's that is cancelled: nothing of it stays, and nobody is locked out."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import threading
+from contextlib import suppress
+
+from everkeel.engines import SQLiteEngine
+
+
+def test_cancelled_while_it_waits_for_the_database_it_locks_nobody_out(tmp_path):
+    path = tmp_path / "shop.db"
+
+    async def scenario():
+        async with SQLiteEngine(path) as engine:
+            other = sqlite3.connect(path, isolation_level=None, timeout=10, check_same_thread=False)
+            other.execute("BEGIN IMMEDIATE")
+            asked = threading.Event()
+            begin = engine._begin
+            engine._begin = lambda: (asked.set(), begin())[1]
+
+            async def work():
+                async with engine.transaction():
+                    raise AssertionError("it was cancelled before")
+
+            waiting = asyncio.create_task(work())
+            await asyncio.to_thread(asked.wait)
+            waiting.cancel()
+            with suppress(asyncio.CancelledError):
+                await waiting
+            other.execute("COMMIT")
+            # The thread gets its transaction now, for nobody; it must end before our patience (10 s) does.
+            await asyncio.to_thread(lambda: (other.execute("BEGIN IMMEDIATE"), other.execute("COMMIT")))
+            async with asyncio.timeout(10):
+                async with engine.transaction() as tx:
+                    await tx.run(lambda connection: connection.execute("CREATE TABLE after (x)"))
+            other.close()
+
+    asyncio.run(scenario())
+
+
+def test_cancelled_while_its_thread_writes_on_nothing_of_it_is_kept(tmp_path):
+    path = tmp_path / "shop.db"
+
+    async def scenario():
+        async with SQLiteEngine(path) as engine:
+            await engine.start()
+            shop = sqlite3.connect(path)
+            shop.execute("CREATE TABLE effects (x)")
+            begun, go_on, ended = threading.Event(), threading.Event(), []
+
+            def write(connection):
+                connection.execute("INSERT INTO effects VALUES (1)")
+                begun.set()
+                go_on.wait(10)
+                connection.execute("INSERT INTO effects VALUES (2)")
+                ended.append(connection.in_transaction)
+
+            async def work():
+                async with engine.transaction() as tx:
+                    await tx.run(write)
+
+            working = asyncio.create_task(work())
+            await asyncio.to_thread(begun.wait)
+            working.cancel()
+            await asyncio.sleep(0)
+            asyncio.get_running_loop().call_later(0.05, go_on.set)
+            with suppress(asyncio.CancelledError):
+                await working
+            assert ended == [True]  # it was not rolled back under the hands of the thread
+            assert shop.execute("SELECT count(*) FROM effects").fetchone() == (0,)
+            shop.close()
+
+    asyncio.run(scenario())
