@@ -257,6 +257,12 @@ LOOP.append(LOOP)
         (lambda: Event("t", source="/s", id="a\0b"), r"id must not have control characters \(got 'a\\x00b'\)"),
         (lambda: Event("t", source="/s", key="a\r\nb"), "partitionkey must not have control characters"),
         (lambda: Event("t", source="/s", subject="\ud800"), "subject must not have control characters"),
+        (lambda: Event("t", source="/s", key="ü" * 257), r"key may have 512 bytes \(got 514: 'ü"),
+        (lambda: Event("t", source="/s", id="x" * 513), r"id may have 512 bytes \(got 513: 'x"),
+        (
+            lambda: Event.from_json('{"specversion": "1.0", "id": "1", "type": "t", "source": "/%s"}' % ("s" * 512)),
+            r"source may have 512 bytes \(got 513: '/s",
+        ),
         (lambda: Event.from_json(b"{"), "is not JSON"),
         (lambda: Event.from_json(b"[]"), "must be a JSON object"),
         (lambda: Event.from_json(b'{"specversion":"1.0","type":"t","source":"/s"}'), "needs id"),

@@ -23,6 +23,9 @@ Attribute: TypeAlias = str | int | bool
 JSON = "application/json"
 STRUCTURED = "application/cloudevents+json"
 
+MOST_NAME = 512
+"""Bytes of an id, a source, a key or a topic: they stand in indexes, which have no room for more."""
+
 _NAME = re.compile(r"[a-z0-9]+\Z")  # what CloudEvents allows as the name of an attribute
 _JSON_TYPE = re.compile(r"[a-z]+/([\w.\-]+\+)?json\s*(;|$)", re.IGNORECASE)
 _CORE = frozenset({"id", "source", "type", "specversion", "data", "data_base64"})
@@ -132,6 +135,7 @@ class Event:
                 raise EventError(owner, f"its data cannot be written as JSON: {error}") from error
             attributes.setdefault("datacontenttype", JSON)
         self._set(str(uuid4()) if id is None else id, source, type, attributes, body)
+        fits(id=self.id, source=self.source, key=self.key, owner=owner)
 
     def _set(self, id: Any, source: Any, type: Any, attributes: Mapping[str, Any], body: bytes | None) -> None:
         owner = f"event {type!r}"
@@ -387,7 +391,9 @@ class Event:
             raise EventError(f"event {whole.get('type')!r}", f"must have specversion 1.0 (got {found!r})")
         if "time" in attributes:
             attributes = {**attributes, "time": _moment(attributes["time"], f"event {whole.get('type')!r}")}
-        return cls._made(whole.get("id"), whole.get("source"), whole.get("type"), attributes, body)
+        event = cls._made(whole.get("id"), whole.get("source"), whole.get("type"), attributes, body)
+        fits(id=event.id, source=event.source, key=event.key, owner=f"event {event.type!r}")
+        return event
 
     # ------------------------------------------------------------------ a value
 
@@ -412,6 +418,13 @@ class Event:
 
 
 _UNREAD: Any = object()
+
+
+def fits(*, owner: str, **names: str | None) -> None:
+    """An `EventError` for a name too long to be found by: databases cannot have it in an index."""
+    for name, value in names.items():
+        if value is not None and len(value) > MOST_NAME // 4 and (size := len(value.encode())) > MOST_NAME:
+            raise EventError(owner, f"{name} may have {MOST_NAME} bytes (got {size}: {value[:40]!r}...)")
 
 
 def _moment(value: Any, owner: str) -> str:

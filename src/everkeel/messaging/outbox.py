@@ -14,7 +14,7 @@ from everkeel.engines.rows import OutboxRow, OutboxStats
 from everkeel.engines.sql.runners import begun, begun_sync, need_transaction
 from everkeel.errors import ConfigError, EventError, PublishError
 from everkeel.messaging.commits import when_committed
-from everkeel.messaging.event import Event
+from everkeel.messaging.event import Event, fits
 from everkeel.messaging.rows import row_of
 from everkeel.messaging.tracing import sending, traced
 from everkeel.messaging.transports.protocol import CONFIRMED, Message, Published, Transport
@@ -159,6 +159,7 @@ class Outbox:
                 )
             if not isinstance(row.topic, str) or not row.topic:
                 raise EventError(f"event {event.type!r}", f"has no topic to go to (got {row.topic!r})")
+            fits(topic=row.topic, owner=f"event {event.type!r}")
             rows.append(row)
         return rows
 

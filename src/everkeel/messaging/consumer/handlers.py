@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from everkeel.errors import ConfigError
 from everkeel.idempotency.records import Token
-from everkeel.messaging.event import Event
+from everkeel.messaging.event import MOST_NAME, Event
 from everkeel.runtime.policy import policies_of
 
 MAY_ASK = ("tx", "context")
@@ -121,4 +121,6 @@ def undecodable(body: bytes, topic: str, key: str | None) -> Event:
     """An event that stands for bytes that are none, so that they can be kept as a dead letter."""
     from hashlib import sha256
 
+    if key is not None and len(key.encode()) > MOST_NAME:
+        key = None  # which may be what is wrong with it
     return Event("everkeel.undecodable", body, source=f"/everkeel/{topic}", id=sha256(body).hexdigest(), key=key)
