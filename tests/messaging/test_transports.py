@@ -18,6 +18,7 @@ from everkeel.engines.letters import LetterFilter
 from everkeel.errors import ConfigError
 from everkeel.messaging import Event, FunctionTransport, Message, Outbox, RedisTransport, SQLiteTransport
 from everkeel.messaging.transports.protocol import CONFIRMED, FATAL, RETRYABLE, UNKNOWN
+from everkeel.testing import servers
 
 CHILD = """
 import asyncio, sys
@@ -176,6 +177,58 @@ def test_an_answer_that_is_lost_is_unknown_although_redis_has_the_message(redis_
             assert await direct.client.xlen(direct.stream("events")) == 2
         await client.aclose()
         server.close()
+
+    asyncio.run(main())
+
+
+@pytest.mark.require_server("redis")
+@pytest.mark.parametrize("without", ["-xadd", "-evalsha -eval -script|load"])
+def test_a_redis_that_allows_nothing_for_a_while_counts_against_nobody(redis_url, without):
+    """Rights that are taken away by mistake are given back; until then nothing may be buried for it."""
+
+    async def main():
+        from redis.asyncio import Redis
+
+        name, prefix = uuid.uuid4().hex, uuid.uuid4().hex
+        async with RedisTransport(redis_url, prefix=prefix) as allowed:
+            rights = ["on", ">secret", "~*", "+@all"]
+            await allowed.client.execute_command("ACL", "SETUSER", name, *rights, *without.split())
+            client = Redis.from_url(redis_url, username=name, password="secret")
+            transport = RedisTransport(client, prefix=prefix)
+            (answer,) = await transport.publish([message(1)])
+            assert (answer.result, answer.outage) == (RETRYABLE, True)
+            await allowed.client.execute_command("ACL", "SETUSER", name, *rights)
+            (answer,) = await transport.publish([message(1)])
+            assert answer.result is CONFIRMED
+            await client.aclose()
+            await allowed.client.execute_command("ACL", "DELUSER", name)
+
+    asyncio.run(main())
+
+
+@pytest.mark.require_server("redis")
+def test_what_a_durable_redis_confirmed_is_there_after_it_was_killed():
+    """Confirmed events, who was given them and how often, the order of their key: all of it outlives the server."""
+
+    async def main():
+        with servers.redis(durable=True) as server:
+            async with RedisTransport(server.address) as transport:
+                answers = await transport.publish([message(n, key="one") for n in range(3)])
+                assert [answer.result for answer in answers] == [CONFIRMED] * 3
+                async with transport.subscribe("events", "billing", prefetch=1, lease=0.2) as before:
+                    await anext(before)
+                    server.kill()
+            server.start()
+            async with (
+                RedisTransport(server.address) as transport,
+                transport.subscribe("events", "billing", prefetch=1) as after,
+            ):
+                came = []
+                for _ in range(3):
+                    delivery = await anext(after)
+                    came.append((delivery.event.data["n"], delivery.attempt))
+                    await delivery.ack()
+                assert came == [(0, 2), (1, 1), (2, 1)]
 
     asyncio.run(main())
 

@@ -13,8 +13,9 @@ from everkeel.messaging.transports.subscription import BufferedSubscription, Hel
 from everkeel.runtime.clock import DEFAULT, Clock
 from everkeel.runtime.settings import Seconds, seconds
 
-_AWAY = ("OOM", "LOADING", "READONLY", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "BUSY", "MISCONF", "NOREPLICAS")
-"""How errors begin that say something about the server and nothing about the message."""
+_NEVER = ("WRONGTYPE", "bulk length", "maximum allowed size")
+"""What errors say that will be the same next time: the name is taken by something else, or the message is too large.
+Everything else (no memory, no permission, a server that is loading or read-only) says nothing about the message."""
 
 
 class RedisTransport:
@@ -219,9 +220,6 @@ def _answered(answer: Any) -> Published:
 
 
 def _refused(error: Exception) -> Published:
-    text = str(error)
-    away = text.startswith(_AWAY) or any(f" {word} " in f" {text} " for word in _AWAY)
-    if away:
-        return Published(RETRYABLE, error, outage=True)
-    # A key of another type, a message beyond what Redis takes: the same next time.
-    return Published(FATAL, error)
+    if any(word in str(error) for word in _NEVER):
+        return Published(FATAL, error)
+    return Published(RETRYABLE, error, outage=True)
