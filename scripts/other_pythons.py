@@ -15,8 +15,11 @@ from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parent.parent
 
-# These prove things that do not change from one Python to the next (servers, kill -9, pages), and are slow.
-ONLY_ON_THE_DEFAULT = {"browser", "contracts", "crash", "docs", "typing"}
+# These prove things that do not change from one Python to the next (servers, kill -9, pages, protocols), and are slow.
+ONLY_ON_THE_DEFAULT = {
+    "browser", "cli", "contracts", "control", "crash", "demo", "docs", "engines", "http", "openapi", "telemetry",
+    "typing",
+}  # fmt: skip
 
 FLOOR, NEWEST = 11, 15
 
@@ -87,14 +90,16 @@ def test_folders() -> list[str]:
 
 
 def passes(python: Python, folders: list[str], *, slow: bool) -> bool:
-    choice = [] if slow else ["-m", "not slow"]
+    choice = [] if slow else ["-m", "not slow and not require_server"]
     try:
         inside = environment(python)
     except subprocess.CalledProcessError as error:
         print(f"Python {python.version}: its environment could not be made ({error})", flush=True)
         return False
     print(f"\nPython {python.version}: {' '.join(folders)}", flush=True)
-    return subprocess.run([inside, "-m", "pytest", "-q", "-n", "auto", *choice, *folders], cwd=ROOT).returncode == 0
+    fewer = os.environ if slow else {**os.environ, "HYPOTHESIS_PROFILE": "brief"}
+    command = [inside, "-m", "pytest", "-q", "-n", "auto", *choice, *folders]
+    return subprocess.run(command, cwd=ROOT, env=fewer).returncode == 0
 
 
 def main() -> int:

@@ -22,7 +22,9 @@ IN_CI = os.environ.get("CI", "").lower() in {"1", "true"}
 # No deadlines: how long a test takes says more about the machine than about the code.
 settings.register_profile("dev", deadline=None)
 # The same examples on every run, so that a red build is about the change and not about luck.
-settings.register_profile("ci", deadline=None, derandomize=True, print_blob=True)
+settings.register_profile("ci", deadline=None, derandomize=True, print_blob=True, max_examples=50)
+# On every other Python: what differs there is the interpreter, not the cases.
+settings.register_profile("brief", deadline=None, derandomize=True, print_blob=True, max_examples=15)
 # New examples on every run, many of them: `make test-all`.
 settings.register_profile("thorough", deadline=None, max_examples=1000, print_blob=True)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE") or ("ci" if IN_CI else "dev"))
