@@ -98,7 +98,7 @@ def passes(python: Python, folders: list[str], *, slow: bool) -> bool:
         return False
     print(f"\nPython {python.version}: {' '.join(folders)}", flush=True)
     fewer = os.environ if slow else {**os.environ, "HYPOTHESIS_PROFILE": "brief"}
-    command = [inside, "-m", "pytest", "-q", "-n", "auto", *choice, *folders]
+    command = [str(inside), "-m", "pytest", "-q", "-n", "auto", *choice, *folders]
     return subprocess.run(command, cwd=ROOT, env=fewer).returncode == 0
 
 
