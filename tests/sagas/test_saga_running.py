@@ -599,7 +599,7 @@ async def test_what_is_unknown_or_wrong_is_refused_with_its_name(virtual_time, s
             await orchestrator.start(Saga("trip", shop.step("fly")), id="t")
         with pytest.raises(ConfigError, match="version 1 has another definition here"):
             await orchestrator.start(order(shop))
-        with pytest.raises(ConfigError, match="saga 'order': id must be a text"):
+        with pytest.raises(ConfigError, match="saga 'order': id must be a printable text"):
             await orchestrator.start(saga, id=" ")
         with pytest.raises(ConfigError, match="saga 'order': input cannot be used"):
             await orchestrator.start(saga, object())

@@ -202,6 +202,11 @@ def kind_key(type: str, version: int) -> str:
     return f"{type}@{version}"
 
 
+def type_of(key: str) -> str:
+    """The type in a definition's identity."""
+    return key.rpartition("@")[0]
+
+
 class SagaStore(Protocol):
     """Where sagas are kept. Every method is atomic; `tx` is a transaction of the same engine or the caller's own."""
 
@@ -226,13 +231,13 @@ class SagaStore(Protocol):
 
     async def claim_due(
         self, owner: str, limit: int, lease: float, *,
-        known: Collection[str] | None = None, unknown: Collection[str] | None = None, overdue: float = 0.0,
+        known: Collection[str] | None = None, beside: Collection[str] | None = None, overdue: float = 0.0,
     ) -> list[SagaRow]:  # fmt: skip
         """Take up to `limit` sagas at which somebody must look, for `lease` seconds. Each claim is a revision, so that
         whoever held one before can write no more.
 
-        Only definitions that are `known` (as `kind_key` names them), or only those that are not in `unknown`; only
-        what is due for at least `overdue` seconds.
+        Only definitions that are `known` (as `kind_key` names them), or only other versions of the types that are in
+        `beside`; only what is due for at least `overdue` seconds.
         """
         ...
 

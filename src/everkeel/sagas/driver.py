@@ -6,7 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 from everkeel.engines.sagas import SagaChange, SagaRow, SagaState
-from everkeel.errors import SagaStateError
+from everkeel.errors import SagaConflictError, SagaStateError
 from everkeel.runtime.crash import crash_point
 from everkeel.runtime.trouble import report as report_trouble
 from everkeel.sagas.definition import Saga
@@ -111,7 +111,10 @@ class Driver:
         key = (attempt.launch.step, attempt.launch.undo)
         if self._tries.get(key) is attempt:
             del self._tries[key]
-        self.tell(report)
+        if self.gone.done():
+            self.host.report_late(self.record.id, report)  # it would not be interrupted
+        else:
+            self.tell(report)
 
     async def _something(self) -> None:
         if self._inbox or self._stale or self._lost:
@@ -231,7 +234,8 @@ class Driver:
         for attempt in self._tries.values():
             attempt.task.cancel()
         for asked in self._asked.values():
-            asked.cancel()
+            if not asked.done():
+                asked.set_exception(SagaConflictError(self.record.type, self.record.id, "it changed hands; ask again"))
         if not self.gone.done():
             self.gone.set_result(None)
         self.host.driven(self)

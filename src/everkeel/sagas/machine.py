@@ -176,7 +176,9 @@ class _Turn:
         self.note("compensating", step, cause)
 
     def park(self, cause: str, error: str, step: str | None = None) -> None:
-        self.become(SagaState.PARKED, cause=cause, parked_from=self.state, error=error[:MOST_TEXT], failed_step=step)
+        self.become(
+            SagaState.PARKED, cause=cause, parked_from=self.state, error=error[:MOST_TEXT] or None, failed_step=step
+        )
         self.note("parked", step, f"{cause}: {error}")
 
     def committed(self) -> bool:
@@ -235,6 +237,10 @@ class _Turn:
         if not self._under_way(happening.step):
             return
         step = self.steps[happening.step]
+        if self.state is SagaState.PARKED and self.record.parked_from is SagaState.RUNNING:
+            # It says so again when the saga goes on; until then nothing is decided.
+            self.change(happening.step, status=StepStatus.READY, not_before=None, error=happening.error[:MOST_TEXT])
+            return
         self.note("step_rejected", happening.step, happening.error, attempt=step.attempts)
         if self.state is SagaState.RUNNING and (
             self.committed_without(happening.step) or self._perhaps_past(happening.step)
@@ -300,7 +306,7 @@ class _Turn:
         waits = [StepStatus.UNDOING, StepStatus.UNDO_FAILED]
         if self.record.kind == "choreographed":
             waits += [*TO_UNDO, StepStatus.RUNNING]
-        if step.status not in waits or self.state is SagaState.FAILED:
+        if step.status not in waits or self.state in (SagaState.COMPLETED, SagaState.FAILED):
             return
         if happening.number is not None and happening.number <= step.undos - step.undo_attempts:
             return  # of an earlier series, and something came to light since
@@ -308,6 +314,10 @@ class _Turn:
             if self.committed():
                 return
             self.turn_back("undone", name)
+        elif self.state is SagaState.PARKED and self.record.parked_from is SagaState.RUNNING:
+            if self.committed():
+                return
+            self.record = evolve(self.record, parked_from=SagaState.COMPENSATING)
         if step.again:
             self.change(name, status=StepStatus.LATE_DONE, again=False, not_before=None, undo_attempts=0)
             return
@@ -491,6 +501,10 @@ class _Turn:
             mine = self.steps[step.name]
             if mine.status in TO_UNDO and not step.undoable and self._undone_behind(shape, step.name):
                 self.change(step.name, status=StepStatus.UNDONE, not_before=None)
+        if shape.choreographed:
+            for name, mine in list(self.steps.items()):
+                if mine.status is StepStatus.UNDOING and self._due(mine):
+                    self.undo_failed(happened.UndoFailed(name, "no confirmation came in time"))
         blocked = shape.on_blocked == "stop" and self._any(StepStatus.UNDO_FAILED)
         if not blocked or self.state is SagaState.COMPENSATED:
             for step in reversed(shape.steps):
@@ -508,11 +522,6 @@ class _Turn:
 
     def _undo(self, shape: Shape, step: StepShape) -> None:
         mine = self.steps[step.name]
-        if shape.choreographed and mine.status is StepStatus.UNDOING and self._due(mine):
-            self.undo_failed(happened.UndoFailed(step.name, "no confirmation came in time"))
-            mine = self.steps[step.name]
-            if mine.status is not StepStatus.UNDOING:
-                return
         fresh = mine.status in TO_UNDO and self._undone_behind(shape, step.name)
         again = mine.status is StepStatus.UNDOING and self._due(mine)
         if not fresh and not again:

@@ -24,6 +24,7 @@ from everkeel.errors import (
     SagaStoppedError,
     UnknownSagaError,
 )
+from everkeel.messaging.commits import when_committed
 from everkeel.messaging.event import Event
 from everkeel.messaging.outbox import WAKEUP as OUTBOX
 from everkeel.messaging.rows import row_of
@@ -109,8 +110,8 @@ class Orchestrator:
         batch: How many of them are taken at once.
         concurrency: How many sagas it has in its hands at most. More can be started; they wait their turn.
         threads: How many actions that are plain functions run at once.
-        park_after: Seconds for which a saga of a definition that is not known here is left to others, before it is
-            parked for an operator to see.
+        park_after: Seconds for which a saga of a version that is not known here is left to others, before it is parked
+            for an operator to see. Sagas of types that are not known here at all are others' business.
         topic: Where events that steps emit are published unless they say otherwise.
         announce: Publish what happens to sagas (`saga.started`, `saga.completed`, ...) to this topic, over the outbox.
         source: The source of these events.
@@ -155,10 +156,11 @@ class Orchestrator:
         """To look at sagas and tell them what to do."""
         self.tracker = Tracker(self)
         self.writer = Writer(self.store)
-        self.threads = ThreadPoolExecutor(self._checked("threads", Count(at_least=1), threads), f"everkeel-{name}")
+        self._thread_count: int = self._checked("threads", Count(at_least=1), threads)
+        self.threads = self._new_threads()
         self.counts: Counter[tuple[str, str]] = Counter()
         """What this process has seen, by type and word."""
-        self.stopping = False
+        self.stopping = self._stopped = False
         self._skew = 0.0
         self._drivers: dict[str, Driver] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -171,6 +173,9 @@ class Orchestrator:
             return kind.check(value)
         except ValueError as error:
             raise ConfigError(f"orchestrator {self.name!r}", parameter, str(error), repr(value)) from None
+
+    def _new_threads(self) -> ThreadPoolExecutor:
+        return ThreadPoolExecutor(self._thread_count, f"everkeel-{self.name}")
 
     def add(self, definition: Any) -> None:
         """Make a definition known."""
@@ -217,8 +222,8 @@ class Orchestrator:
         self._know(saga, id)
         key = str(uuid4()) if id is None else id
         for what, text in (("id", key), ("correlation_id", correlation_id)):
-            if text is not None and (not isinstance(text, str) or not text.strip() or "\0" in text or len(text) > 255):
-                allowed = "must be a text that is not empty, of at most 255 characters"
+            if text is not None and not _is_id(text):
+                allowed = "must be a printable text that is not empty, of at most 255 characters"
                 raise ConfigError(f"saga {saga.name!r}", what, allowed, repr(text)[:80])
         try:
             given = plain(input)
@@ -255,10 +260,13 @@ class Orchestrator:
                 look = row.deadline_at if decision.look_at is None else min(decision.look_at, row.deadline_at)
                 decision = replace(decision, look_at=None if decision.record.ended else look)
             self._drive(saga, decision.record, row, decision)
-        else:
-            self.engine.wakeup.notify(WAKEUP)
-            self._stir.set()
+        elif tx is None or not when_committed(tx, lambda _: self._wake()):
+            self._wake()
         return Handle(self, saga, key, created=created)
+
+    def _wake(self) -> None:
+        self.engine.wakeup.notify(WAKEUP)
+        self._stir.set()
 
     async def observe(self, event: Event, *, tx: Any = None) -> bool:
         """Take note of an event of a choreographed saga; False: it belongs to none that is known here."""
@@ -328,6 +336,8 @@ class Orchestrator:
         if self._work is not None:
             raise RuntimeError(f"orchestrator {self.name!r} is running already")
         self.stopping = False
+        if self._stopped:
+            self.threads, self._stopped = self._new_threads(), False
         self._work = asyncio.create_task(self._watch(), name=f"orchestrator {self.name!r}")
         return self
 
@@ -360,6 +370,7 @@ class Orchestrator:
         except Exception as trouble:
             report_trouble(f"orchestrator {self.name!r} could not give back its sagas; their leases run out", trouble)
         self.threads.shutdown(wait=False)
+        self._stopped = True
 
     async def _watch(self) -> None:
         helpers = [asyncio.ensure_future(one) for one in (self._hold_on(), self._listen(), self._keep_house())]
@@ -397,7 +408,7 @@ class Orchestrator:
             self.learn(row)
             self._take_over(row)
         strangers = await self.store.claim_due(
-            self.owner, self.batch, self.lease, unknown=self.definitions.keys(), overdue=self.park_after
+            self.owner, self.batch, self.lease, beside=self.definitions.keys(), overdue=self.park_after
         )
         for row in strangers:
             await self._park(row, f"no definition of {kind_key(row.type, row.version)}", "unknown_definition")
@@ -525,17 +536,18 @@ class Orchestrator:
         if (driver := self._drivers.get(id)) is not None:
             driver.tell(report)
         elif isinstance(report.happening, Done):
-            self._soon(self._note_late(id, report.happening))
+            self._soon(self._note_late(id, report))
 
-    async def _note_late(self, id: str, done: Done) -> None:
+    async def _note_late(self, id: str, report: Report) -> None:
         while (row := await self.store.load(id)) is not None:
-            decision = decide(decoded(row), None, done, row.now)
+            decision = decide(decoded(row), None, report.happening, row.now)
             if not decision.entries:
                 return
             held = row.owner is not None and row.due_at is not None and row.due_at > row.now
-            change = change_of(decision, row.revision, keep=held, due=None if decision.resting else 0.0)
+            emitted = self.rows(decision, report.emitted)
+            change = change_of(decision, row.revision, keep=held, due=None if decision.resting else 0.0, emit=emitted)
             if await self.store.save(change) is not None:
-                self.saved(decision, emitted=False)
+                self.saved(decision, emitted=bool(emitted))
                 self._stir.set()
                 return
 
@@ -580,6 +592,10 @@ class Orchestrator:
 
     def __repr__(self) -> str:
         return f"<Orchestrator {self.name!r} of {', '.join(self.definitions.keys())} on {self.engine.name}>"
+
+
+def _is_id(text: object) -> bool:
+    return isinstance(text, str) and bool(text.strip()) and text.isprintable() and len(text) <= 255
 
 
 class _Heard(Sagas):

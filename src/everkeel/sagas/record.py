@@ -152,7 +152,8 @@ def written(timeline: Iterable[Entry]) -> str:
     return ",".join([_dumped(_line(entry)) for entry in timeline])
 
 
-_dumped = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+# ASCII: half of a surrogate pair in somebody's error message is no text that a database takes.
+_dumped = json.JSONEncoder(separators=(",", ":")).encode
 _set = object.__setattr__
 
 

@@ -55,6 +55,10 @@ class Writer:
         try:
             created, saved = await self._store.write([what for what, _ in new], [what for what, _ in changes])
         except BaseException as error:
+            if len(batch) > 1 and isinstance(error, Exception) and not _away(error):
+                for one in batch:  # somebody in it cannot be written, and the others must not suffer for it
+                    await self._write_batch([one])
+                return
             for _, future in batch:
                 if not future.done():
                     if isinstance(error, asyncio.CancelledError):
@@ -70,3 +74,10 @@ class Writer:
         for (_, asked), revision in zip(changes, saved, strict=True):
             if not asked.done():
                 asked.set_result(revision)
+
+
+def _away(error: Exception) -> bool:
+    """Is it the store that cannot be reached, rather than something that it will not take?"""
+    return isinstance(error, OSError) or any(
+        word in type(error).__name__ for word in ("Connection", "Interface", "Operational", "Shutdown")
+    )

@@ -18,6 +18,7 @@ from everkeel.engines.sagas import (
     cursor_of,
     kind_key,
     place_of,
+    type_of,
 )
 from everkeel.engines.sql.sagas import gathered
 from everkeel.errors import ConfigError
@@ -112,11 +113,12 @@ class MemorySagas:
         lease: float,
         *,
         known: Collection[str] | None = None,
-        unknown: Collection[str] | None = None,
+        beside: Collection[str] | None = None,
         overdue: float = 0.0,
     ) -> list[SagaRow]:
         with self._engine.lock:
             now = self._engine.clock.time()
+            types = {type_of(name) for name in beside or ()}
 
             def due(row: SagaRow) -> bool:
                 name = kind_key(row.type, row.version)
@@ -124,7 +126,7 @@ class MemorySagas:
                     row.due_at is not None
                     and row.due_at <= now - overdue
                     and (known is None or name in known)
-                    and (unknown is None or name not in unknown)
+                    and (beside is None or (name not in beside and row.type in types))
                     and row.id not in self._open
                 )
 

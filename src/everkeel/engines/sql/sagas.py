@@ -19,6 +19,7 @@ from everkeel.engines.sagas import (
     SagaTypeStats,
     cursor_of,
     place_of,
+    type_of,
 )
 from everkeel.engines.sql.dialect import Dialect
 from everkeel.engines.sql.inbox import SQLEngine
@@ -180,15 +181,17 @@ RETURNING everkeel_sagas.id"""
         limit: int,
         lease: float,
         known: Collection[str] | None,
-        unknown: Collection[str] | None,
+        beside: Collection[str] | None,
         overdue: float,
     ) -> Operation[list[SagaRow]]:
         which, values = "", {}
-        for words, names in (("IN", known), ("NOT IN", unknown)):
-            if names is not None:
-                listed = self._texts.format(":names")
-                which = f" AND (type || '@' || CAST(version AS text)) {words} ({listed})"
-                values = {"names": json.dumps(sorted(names))}
+        key, listed = "(type || '@' || CAST(version AS text))", self._texts.format
+        if known is not None:
+            which = f" AND {key} IN ({listed(':names')})"
+            values = {"names": json.dumps(sorted(known))}
+        if beside is not None:
+            which += f" AND type IN ({listed(':types')}) AND {key} NOT IN ({listed(':others')})"
+            values |= {"others": json.dumps(sorted(beside)), "types": json.dumps(sorted(map(type_of, beside)))}
         later = self._dialect.later.format
         lease_text, overdue_text = "CAST(:lease AS double precision)", "CAST(:ago AS double precision)"
         rows = yield self._statement(
@@ -377,10 +380,10 @@ class SQLSagas:
         lease: float,
         *,
         known: Collection[str] | None = None,
-        unknown: Collection[str] | None = None,
+        beside: Collection[str] | None = None,
         overdue: float = 0.0,
     ) -> list[SagaRow]:
-        return await self._engine.run(self._operations.claim_due(owner, limit, lease, known, unknown, overdue))
+        return await self._engine.run(self._operations.claim_due(owner, limit, lease, known, beside, overdue))
 
     async def extend(self, owner: str, ids: Collection[str], lease: float) -> Mapping[str, int]:
         return await self._engine.run(self._operations.extend(owner, ids, lease)) if ids else {}

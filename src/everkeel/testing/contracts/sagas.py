@@ -219,10 +219,12 @@ class SagasContract(StoreContract):
         async def test(opened: Opened) -> None:
             for number in (1, 2):
                 await created(opened.store, f"v{number}", version=number, due=0.0)
+            await created(opened.store, "foreign", type="trip", due=0.0)
             await self.let_pass(self.moment)
             store = opened.store
             assert [row.id for row in await store.claim_due("a", 10, 0.0, known=["order@2", "x@1"])] == ["v2"]
-            assert [row.id for row in await store.claim_due("a", 10, 0.0, unknown=["order@2"])] == ["v1"]
+            assert [row.id for row in await store.claim_due("a", 10, 0.0, beside=["order@2", "order@3"])] == ["v1"]
+            assert await store.claim_due("a", 10, 600, beside=[]) == []
             assert await store.claim_due("a", 10, 600, overdue=300) == []
             assert await store.claim_due("a", 10, 600, known=[]) == []
 
