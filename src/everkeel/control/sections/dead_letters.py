@@ -182,7 +182,7 @@ class _Letters:
         self._replays.add(task)
         task.add_done_callback(self._replays.discard)
         exchange.plane.note(exchange, "replay many", "dead_letter", None, {}, {"count": told["count"]})
-        return Answer(told, status=202)
+        return told
 
     async def discard(self, exchange: Exchange) -> Any:
         """Give up on one for good."""
@@ -212,7 +212,7 @@ def dead_letters_section(letters: DeadLetters) -> Section:
             Endpoint(
                 "POST", "/dlq/replay", acts.replay_many, Role.OPERATOR, "Replay all pending letters that fit a filter",
                 description=(
-                    "A dry run unless `dry_run` is false: how many, of what, a few of them. Then 202: they are "
+                    "A dry run unless `dry_run` is false: how many, of what, a few of them. Else they are then "
                     "replayed in the background, `rate` a second, and no more once three have failed again."
                 ),
                 answer={"type": "object"}, body_required=False, parts=("control",),
