@@ -148,10 +148,10 @@ class SQLiteEngine:
         connection.execute("BEGIN IMMEDIATE")
         try:
             result = run(operation, runner)
+            connection.commit()
         except BaseException:
-            connection.rollback()
+            connection.rollback()  # also where the commit failed, or the next one could not begin
             raise
-        connection.commit()
         return result
 
     @asynccontextmanager
