@@ -40,7 +40,7 @@ TOPIC = "orders"
 KEYS = 6
 BACKLOG = 120
 """Producers pause while so many orders wait for their effect, so that a run ends soon after its last kill."""
-LEASE = 1.0
+LEASE = 1.5
 """Of everything. Short, so that the work of the dead is soon taken over; a slow machine may lose one now and then."""
 
 ORDERS = "CREATE TABLE orders (id text PRIMARY KEY, producer text, n integer, key text, kind text)"
