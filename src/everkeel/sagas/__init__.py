@@ -13,7 +13,8 @@ if _TYPE_CHECKING:
     from everkeel.sagas.compensations import Compensation, CompensationRegistry
     from everkeel.sagas.context import Context
     from everkeel.sagas.definition import NOTHING, Parallel, Saga, Step
-    from everkeel.sagas.orchestrator import Handle, Orchestrator
+    from everkeel.sagas.handle import Handle
+    from everkeel.sagas.orchestrator import Orchestrator
     from everkeel.sagas.record import Entry, StepRecord, StepStatus
     from everkeel.sagas.service import Sagas
     from everkeel.sagas.view import SagaPage, SagaSummary, SagaView
@@ -30,7 +31,8 @@ _HOMES = {
     "everkeel.sagas.compensations": ("Compensation", "CompensationRegistry"),
     "everkeel.sagas.context": ("Context",),
     "everkeel.sagas.definition": ("NOTHING", "Parallel", "Saga", "Step"),
-    "everkeel.sagas.orchestrator": ("Handle", "Orchestrator"),
+    "everkeel.sagas.handle": ("Handle",),
+    "everkeel.sagas.orchestrator": ("Orchestrator",),
     "everkeel.sagas.record": ("Entry", "StepRecord", "StepStatus"),
     "everkeel.sagas.service": ("Sagas",),
     "everkeel.sagas.view": ("SagaPage", "SagaSummary", "SagaView"),
