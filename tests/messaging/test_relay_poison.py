@@ -125,3 +125,16 @@ async def test_a_store_that_fails_in_the_middle_of_a_batch_makes_nobody_a_suspec
         await asyncio.sleep(60)
         stats = await relay.stats()
     assert (stats.outbox.depth, stats.delivered, stats.dead_lettered) == (0, 1, 0)
+
+
+def test_a_suspect_does_not_overtake_what_stands_before_it_in_its_key():
+    """A replayed event begins to count anew; those parked behind it have seen relays die."""
+
+    def claimed(seq, key, attempt):
+        row = OutboxRow(str(seq), "/tests", "tested", "events", key, "{}", "{}")
+        return Claimed(row, Lease(seq, "token", attempt), 0, 0.0)
+
+    other, replayed, suspected = claimed(1, "other", 1), claimed(2, "k", 1), claimed(3, "k", SUSPECT + 1)
+    assert suspect([other, replayed, suspected]) is replayed
+    assert suspect([other, suspected]) is suspected
+    assert suspect([other, claimed(4, None, SUSPECT + 1), claimed(5, None, 1)]).lease.seq == 4

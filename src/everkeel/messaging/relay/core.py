@@ -70,12 +70,17 @@ def deaths(claimed: Claimed) -> int:
 
 
 def suspect(batch: Sequence[Claimed]) -> Claimed | None:
-    """The first event that may be what kills its relays.
+    """The first event that may be what kills its relays, or what stands before it in the line of its key.
 
     All that were claimed together with the one that does look the same. Published one by one, with nothing beside it,
-    each shows what it is: the others arrive, and that one alone goes on collecting deaths.
+    each shows what it is: the others arrive, and that one alone goes on collecting deaths. But none may overtake its
+    key: a replayed event, whose count began anew, can stand before one that has seen relays die.
     """
-    return next((claimed for claimed in batch if deaths(claimed) >= SUSPECT), None)
+    first = next((claimed for claimed in batch if deaths(claimed) >= SUSPECT), None)
+    if first is None or first.row.key is None:
+        return first
+    line = (first.row.topic, first.row.key)
+    return next(claimed for claimed in batch if (claimed.row.topic, claimed.row.key) == line)
 
 
 def deadly(claimed: Claimed, attempts: int | None) -> bool:
