@@ -74,3 +74,32 @@ def test_cancelled_while_its_thread_writes_on_nothing_of_it_is_kept(tmp_path):
             shop.close()
 
     asyncio.run(scenario())
+
+
+def test_cancelled_while_its_commit_waits_for_a_thread_it_is_committed_all_the_same(tmp_path):
+    path = tmp_path / "shop.db"
+
+    async def scenario():
+        async with SQLiteEngine(path) as engine:
+            release, left = threading.Event(), asyncio.Event()
+
+            async def work():
+                async with engine.transaction() as tx:
+                    await tx.run(lambda connection: connection.execute("CREATE TABLE orders (x)"))
+                    for _ in range(4):  # all the threads there are
+                        engine._transactions.submit(release.wait)
+                    left.set()
+
+            working = asyncio.create_task(work())
+            await left.wait()
+            await asyncio.sleep(0)
+            working.cancel()
+            asyncio.get_running_loop().call_later(0.05, release.set)
+            with suppress(asyncio.CancelledError):
+                await working
+            other = sqlite3.connect(path, isolation_level=None, timeout=0)
+            other.execute("BEGIN IMMEDIATE")  # nobody holds the database any more
+            assert other.execute("SELECT count(*) FROM orders").fetchone() == (0,)
+            other.close()
+
+    asyncio.run(scenario())

@@ -44,6 +44,16 @@ class SQLiteTransaction:
         """Call `act` with the connection in a thread."""
         return await asyncio.get_running_loop().run_in_executor(self._threads, self._alone, act)
 
+    async def end(self, act: Callable[[sqlite3.Connection], object]) -> None:
+        """Commit or roll back, and wait for it also when cancelled: else it might never begin, and the lock stays."""
+        ending = asyncio.get_running_loop().run_in_executor(self._threads, self._alone, act)
+        try:
+            await asyncio.shield(ending)
+        except asyncio.CancelledError:
+            await asyncio.wait({ending})
+            ending.exception()  # what counts is that somebody wanted us to end
+            raise
+
     def _alone(self, act: Callable[[sqlite3.Connection], T]) -> T:
         # One at a time: whoever awaited `act` may have been cancelled while the thread goes on, and what it wrote after
         # the rollback would be committed statement by statement.
@@ -172,9 +182,9 @@ class SQLiteEngine:
         try:
             yield tx
         except BaseException:
-            await tx.run(_rollback)
+            await tx.end(_rollback)
             raise
-        await tx.run(_commit)
+        await tx.end(_commit)
         for act in tx.committed:
             act()
 
