@@ -13,8 +13,8 @@ from everkeel.sagas import Choreography, CompensationRegistry, Reaction
 DEADLINE = 8.0
 """Seconds an order may take, in either style, before it is given up."""
 
-# Services are killed for show here: who is to undo something is asked again soon, and nobody gives up on them.
-SOON, OFTEN = 4.0, 30
+# Services are killed for show here, so nobody gives up on them. Not sooner, or those who are late have even more to do.
+SOON, OFTEN = 15.0, 30
 
 CHOREOGRAPHY = Choreography(
     "fulfilment-by-events",

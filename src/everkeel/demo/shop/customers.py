@@ -27,6 +27,9 @@ class Customers:
     told: Counter[str] = field(default_factory=Counter)
     """How placing an order ended: accepted, shed, unreachable."""
 
+    tries: int = 40
+    """How often they come back to a shop that does not answer."""
+
     def __post_init__(self) -> None:
         self._numbers = count(1)
 
@@ -64,7 +67,7 @@ class Customers:
         return placed
 
     async def _place(self, client: AsyncAdaptiveClient, order: dict[str, Any]) -> bool:
-        for _ in range(40):  # the shop may be away for a moment: the order's id makes asking again harmless
+        for _ in range(self.tries):  # the shop may be away for a moment: the order's id makes asking again harmless
             try:
                 answer = await client.send_request("POST", "/orders", **order)
             except (RateLimitedError, RetryExhaustedError):

@@ -83,14 +83,14 @@ async def _played(name: str, stage: Stage, customers: Customers, orders: int, vi
     return outcome
 
 
-async def closing_time(stage: Stage, customers: Customers, view: View) -> list[Check]:
+async def closing_time(stage: Stage, customers: Customers, view: View, *, within: float | None = None) -> list[Check]:
     """Wait until nothing is under way any more, and audit the books.
 
     An event may be on its way where no table shows it, so books that do not balance yet are looked at again, for a
     while: what is wrong stays wrong.
     """
     view.begins("Closing time", "What is under way comes to its end; then the books are checked.")
-    give_up, orders = DEFAULT.monotonic() + REST_WITHIN, stage.books["orders"]
+    give_up, orders = DEFAULT.monotonic() + (within or REST_WITHIN), stage.books["orders"]
     while True:
         waiting = sum([(await one.engine.outbox.stats()).depth for one in stage.books.values()])
         open_ = await orders.number("SELECT count(*) FROM orders WHERE status = 'placed'")

@@ -19,7 +19,7 @@ from starlette.routing import Route
 from everkeel import chaos, circuit_breaker, enable_chaos, guard, rate_limit, timeout
 from everkeel.control import ControlPlane, sagas_section
 from everkeel.demo.shop import books
-from everkeel.demo.shop.choreography import CHOREOGRAPHY, DEADLINE
+from everkeel.demo.shop.choreography import CHOREOGRAPHY, DEADLINE, OFTEN
 from everkeel.demo.shop.running import Running
 from everkeel.engines.sagas import SagaState
 from everkeel.errors import NotRetryable
@@ -65,8 +65,8 @@ class Orders(Running):
         return Saga(
             "fulfilment",
             Step("accept", self._accept, self._cancel),
-            Step("reserve", self._reserve, self._release, policies=reserving, attempts=4),
-            Step("charge", self._charge, self._refund, policies=charging, attempts=4),
+            Step("reserve", self._reserve, self._release, policies=reserving, attempts=4, undo_attempts=OFTEN),
+            Step("charge", self._charge, self._refund, policies=charging, attempts=4, undo_attempts=OFTEN),
             Step("confirm", self._confirm, pivot=True),
             deadline=DEADLINE,
         )

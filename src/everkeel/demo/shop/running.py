@@ -22,7 +22,7 @@ from everkeel.demo.shop.world import TOPIC, World
 from everkeel.messaging import Consumer, DeadLetters, Event, Inbox, Outbox, Relay
 from everkeel.testing import crash_as_told
 
-ATTEMPTS = 5
+ATTEMPTS = 3
 """How often an event is tried before it becomes a dead letter. A kill in the middle is a try, too."""
 
 
