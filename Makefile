@@ -14,7 +14,7 @@ export PYRIGHT_PYTHON_IGNORE_WARNINGS = 1
 SUMMARY := $(VENV)/test-summary.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all crash bench lint docs servers clean
+.PHONY: help demo test test-all crash soak bench lint docs servers clean
 .NOTPARALLEL:
 
 help: ## this list
@@ -37,8 +37,14 @@ test-all: $(VENV)/.test ## also the slow tests, many more random examples, and c
 	EVERKEEL_TEST_SUMMARY=$(SUMMARY) $(BIN)/python scripts/other_pythons.py --slow
 	@echo; cat $(SUMMARY)
 
-crash: $(VENV)/.test ## 500 times kill -9 to producers, relays, consumers and servers; counts what was lost (nothing)
+crash: $(VENV)/.test ## 500 times kill -9 to producers, relays, consumers, servers, a shop; counts what was lost (nothing)
 	@$(BIN)/python tests/crash/campaign.py $(ARGS)
+	@$(BIN)/python tests/crash/shop_campaign.py --rounds 2
+	@$(BIN)/python tests/crash/shop_campaign.py --rounds 2 --engine postgres --transport redis
+
+SECONDS ?= 600
+soak: $(VENV)/.test ## the shop for ten minutes (SECONDS=120: for two); fails if memory or backlog grow
+	@$(BIN)/python benchmarks/soak.py --seconds $(SECONDS) $(ARGS)
 
 bench: $(BENCH)/.bench ## side by side with peers, in one run
 	@$(BENCH)/bin/python benchmarks/run.py $(ARGS)

@@ -134,9 +134,7 @@ class Report:
     @property
     def wrong(self) -> list[str]:
         wrong = [
-            f"{check.name}: expected {check.expected}, found {check.found}"[:500]
-            for check in self.checks
-            if not check.holds
+            f"{one.name}: expected {one.expected}, found {one.found}"[:500] for one in self.checks if not one.holds
         ]
         return wrong + [f"{point} was never passed" for point in self.missed]
 
@@ -185,7 +183,7 @@ class Campaign:
         give_up = time.monotonic() + self._within
         rare = point.split(".")[0] in ("bury", "replay")
         told = f"{point}:{1 if rare else self.rng.randint(1, 3)}"
-        by_chance = time.monotonic() + self.rng.uniform(0.1, 2.0) if self.rng.random() < 0.15 else None
+        by_chance = time.monotonic() + self.rng.uniform(0.05, 0.6) if self.rng.random() < 0.4 else None
         await self.stage.start(name, crash_at=told)
         while self.stage.lives(name):
             if by_chance is not None and time.monotonic() > by_chance:
