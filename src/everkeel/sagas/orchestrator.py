@@ -15,7 +15,7 @@ from uuid import uuid4
 
 from everkeel import events
 from everkeel.engines.rows import OutboxRow
-from everkeel.engines.sagas import TERMINAL, NewSaga, SagaRow, SagaStore, kind_key
+from everkeel.engines.sagas import TERMINAL, NewSaga, SagaRow, SagaStore
 from everkeel.errors import (
     ConfigError,
     SagaConflictError,
@@ -34,16 +34,17 @@ from everkeel.runtime.events import Listener, Subscription
 from everkeel.runtime.settings import Count, Duration, Kind, Seconds
 from everkeel.runtime.trouble import report as report_trouble
 from everkeel.sagas import reporting
-from everkeel.sagas.choreography import Choreography, Tracker
+from everkeel.sagas.choreography import Tracker
 from everkeel.sagas.definition import Definitions, Saga, plain, typed
 from everkeel.sagas.driver import STOPPED, Driver, change_of
 from everkeel.sagas.handle import Handle
-from everkeel.sagas.happenings import Done, Order, Poisoned, Tick
+from everkeel.sagas.happenings import Done, Order
 from everkeel.sagas.machine import Decision, begin, decide
 from everkeel.sagas.performing import Report
 from everkeel.sagas.record import Record, StepRecord, decoded, encoded
 from everkeel.sagas.service import WAKEUP, Sagas
 from everkeel.sagas.view import SagaView
+from everkeel.sagas.watching import Watcher
 from everkeel.sagas.writer import Writer
 
 if TYPE_CHECKING:
@@ -117,6 +118,7 @@ class Orchestrator:
         self.sagas = _Heard(self)
         """To look at sagas and tell them what to do."""
         self.tracker = Tracker(self)
+        self._watcher = Watcher(self)
         self.writer = Writer(self.store)
         self._thread_count: int = self._checked("threads", Count(at_least=1), threads)
         self.threads = self._new_threads()
@@ -124,10 +126,10 @@ class Orchestrator:
         """What this process has seen, by type and word."""
         self.stopping = self._stopped = False
         self._skew = 0.0
-        self._drivers: dict[str, Driver] = {}
+        self.drivers: dict[str, Driver] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
         self._work: asyncio.Task[None] | None = None
-        self._stir = asyncio.Event()
+        self.stir = asyncio.Event()
         self._subscriptions: tuple[Subscription, ...] = ()
 
     def _checked(self, parameter: str, kind: Kind, value: Any) -> Any:
@@ -197,7 +199,7 @@ class Orchestrator:
             id=key, type=saga.name, version=saga.version, input=given, data=saga.first_state(),
             correlation_id=correlation_id,
         )  # fmt: skip
-        mine = tx is None and self._work is not None and not self.stopping and len(self._drivers) < self.concurrency
+        mine = tx is None and self._work is not None and not self.stopping and len(self.drivers) < self.concurrency
         if mine:
             decision = begin(record, saga.shape, self.now())
         else:
@@ -221,14 +223,14 @@ class Orchestrator:
             if row.deadline_at is not None:
                 look = row.deadline_at if decision.look_at is None else min(decision.look_at, row.deadline_at)
                 decision = replace(decision, look_at=None if decision.record.ended else look)
-            self._drive(saga, decision.record, row, decision)
+            self.drive(saga, decision.record, row, decision)
         elif tx is None or not when_committed(tx, lambda _: self._wake()):
             self._wake()
         return Handle(self, saga, key, created=created)
 
     def _wake(self) -> None:
         self.engine.wakeup.notify(WAKEUP)
-        self._stir.set()
+        self.stir.set()
 
     async def observe(self, event: Event, *, tx: Any = None) -> bool:
         """Take note of an event of a choreographed saga; False: it belongs to none that is known here."""
@@ -278,7 +280,7 @@ class Orchestrator:
     async def _wait(self, id: str) -> Record:
         pause = 0.02
         while True:
-            if (driver := self._drivers.get(id)) is not None:
+            if (driver := self.drivers.get(id)) is not None:
                 both: set[asyncio.Future[Any]] = {driver.finished, driver.gone}
                 await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
                 if driver.finished.done():
@@ -288,7 +290,7 @@ class Orchestrator:
                 raise SagaNotFoundError(None, id)
             if row.state in TERMINAL or row.state in STOPPED:
                 return decoded(row)
-            if id not in self._drivers:
+            if id not in self.drivers:
                 await self.clock.asleep(pause)
                 pause = min(1.0, pause * 1.5)
 
@@ -300,7 +302,7 @@ class Orchestrator:
         self.stopping = False
         if self._stopped:
             self.threads, self._stopped = self._new_threads(), False
-        self._work = asyncio.create_task(self._watch(), name=f"orchestrator {self.name!r}")
+        self._work = asyncio.create_task(self._watcher.run(), name=f"orchestrator {self.name!r}")
         return self
 
     async def __aexit__(self, *error: object) -> None:
@@ -323,7 +325,7 @@ class Orchestrator:
         if self._tasks and length:
             await asyncio.wait(set(self._tasks), timeout=length)
         self.stopping = True
-        left = dict(self._drivers)
+        left = dict(self.drivers)
         for task in set(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -334,91 +336,14 @@ class Orchestrator:
         self.threads.shutdown(wait=False)
         self._stopped = True
 
-    async def _watch(self) -> None:
-        helpers = [asyncio.ensure_future(one) for one in (self._hold_on(), self._listen(), self._keep_house())]
-        try:
-            while True:
-                self._stir.clear()
-                more = await self._guarded(self.look(), "could not look for sagas that are due")
-                if more:
-                    continue
-                timer = self.clock.later(asyncio.get_running_loop(), self.poll, self._stir.set)
-                try:
-                    await self._stir.wait()
-                finally:
-                    timer.cancel()
-        finally:
-            for helper in helpers:
-                helper.cancel()
-            await asyncio.gather(*helpers, return_exceptions=True)
-
-    async def _guarded(self, work: Any, what: str) -> Any:
-        try:
-            return await work
-        except Exception as error:
-            report_trouble(f"orchestrator {self.name!r} {what}; it goes on trying", error)
-            return None
-
-    async def look(self) -> bool:
-        """Take over what is due: timed out, left behind, started elsewhere. Answers whether there may be more."""
-        room = min(self.batch, self.concurrency - len(self._drivers))
-        if room <= 0:
-            return False
-        rows = await self.store.claim_due(self.owner, room, self.lease, known=self.definitions.keys())
-        crash_point("saga.after_claim")
-        for row in rows:
-            self.learn(row)
-            self._take_over(row)
-        strangers = await self.store.claim_due(
-            self.owner, self.batch, self.lease, beside=self.definitions.keys(), overdue=self.park_after
-        )
-        for row in strangers:
-            await self._park(row, f"no definition of {kind_key(row.type, row.version)}", "unknown_definition")
-        return len(rows) == room
-
-    def _take_over(self, row: SagaRow) -> None:
-        definition = self.definitions.get(row.type, row.version)
-        known = self._drivers.get(row.id)
-        if known is not None:
-            known.lose()  # our own lease ran out, and we have it again: begin anew
-        try:
-            record = decoded(row)
-        except ValueError as error:
-            self._soon(self._park(row, str(error), "poison"))
-            return
-        assert definition is not None  # only what is known was claimed
-        if isinstance(definition, Choreography):
-            self._soon(self._attend(definition, row, record))
-        else:
-            self._drive(definition, record, row, None)
-
-    async def _park(self, row: SagaRow, why: str, cause: str) -> None:
-        try:
-            record = decoded(row)
-        except ValueError:
-            record = Record(id=row.id, type=row.type, version=row.version, kind=row.kind, state=row.state)
-        decision = decide(record, None, Poisoned(why, cause), self.now())
-        change = change_of(decision, row.revision, keep=False)
-        if not record.steps:
-            change = replace(change, document=row.document)  # what we cannot read may be read by somebody else
-        if await self.store.save(change) is not None:
-            self.saved(decision, emitted=False)
-
-    async def _attend(self, definition: Choreography, row: SagaRow, record: Record) -> None:
-        """Choreographed: its time is over, or a confirmation is missing."""
-        decision = decide(record, definition.shape, Tick(), self.now())
-        emitted = definition.commands(decision)
-        rows = [*self.rows(decision, ()), *(row_of(event, topic) for event, topic in emitted)]
-        due = None if decision.look_at is None else max(0.0, decision.look_at - self.now())
-        if await self.store.save(change_of(decision, row.revision, keep=False, due=due, emit=rows)) is not None:
-            self.saved(decision, emitted=bool(rows))
-
-    def _drive(self, saga: Any, record: Record, row: SagaRow, decision: Decision | None) -> None:
+    def drive(self, saga: Any, record: Record, row: SagaRow, decision: Decision | None) -> None:
+        """Carry a saga on; without a decision it was somebody else's before."""
         driver = Driver(self, saga, record, row.revision)
-        self._drivers[row.id] = driver
-        self._soon(driver.run(decision))
+        self.drivers[row.id] = driver
+        self.soon(driver.run(decision))
 
-    def _soon(self, work: Any) -> None:
+    def soon(self, work: Any) -> None:
+        """Do it in a task of its own."""
         # A saga outlives the request that started it: that one's deadline is not the saga's.
         context = copy_context()
         context.run(AMBIENT.set, None)
@@ -430,31 +355,6 @@ class Orchestrator:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
             report_trouble(f"orchestrator {self.name!r} dropped a saga; it is taken up when its lease is over", error)
-
-    async def _hold_on(self) -> None:
-        """Keep the leases of what is in our hands, and hear of those that others have changed or taken."""
-        while True:
-            await self.clock.asleep(self.lease / 3)
-            drivers = dict(self._drivers)
-            held = await self._guarded(self.store.extend(self.owner, list(drivers), self.lease), "could not hold on")
-            if held is None:
-                continue
-            for id, driver in drivers.items():
-                if id not in held:
-                    driver.lose()
-                elif held[id] > driver.revision:
-                    driver.look_again()
-
-    async def _listen(self) -> None:
-        while True:
-            if await self.engine.wakeup.wait(WAKEUP, 3600.0):
-                self._stir.set()
-
-    async def _keep_house(self) -> None:
-        while self.retain is not None:
-            await self.clock.asleep(60.0 * (0.75 + 0.5 * self.clock.random()))
-            while await self._guarded(self.store.purge(self.retain, 1000), "could not purge") == 1000:
-                await self.clock.asleep(0.05)
 
     # ------------------------------------------------------------------ for drivers
 
@@ -488,17 +388,17 @@ class Orchestrator:
 
     def driven(self, driver: Driver) -> None:
         """A saga is out of our hands."""
-        if self._drivers.get(driver.record.id) is driver:
-            del self._drivers[driver.record.id]
-        if len(self._drivers) + 1 >= self.concurrency:
-            self._stir.set()  # there was no room, and now there is
+        if self.drivers.get(driver.record.id) is driver:
+            del self.drivers[driver.record.id]
+        if len(self.drivers) + 1 >= self.concurrency:
+            self.stir.set()  # there was no room, and now there is
 
     def report_late(self, id: str, report: Report) -> None:
         """A step was done after we had stopped waiting for it."""
-        if (driver := self._drivers.get(id)) is not None:
+        if (driver := self.drivers.get(id)) is not None:
             driver.tell(report)
         elif isinstance(report.happening, Done):
-            self._soon(self._note_late(id, report))
+            self.soon(self._note_late(id, report))
 
     async def _note_late(self, id: str, report: Report) -> None:
         while (row := await self.store.load(id)) is not None:
@@ -510,7 +410,7 @@ class Orchestrator:
             change = change_of(decision, row.revision, keep=held, due=None if decision.resting else 0.0, emit=emitted)
             if await self.store.save(change) is not None:
                 self.saved(decision, emitted=bool(emitted))
-                self._stir.set()
+                self.stir.set()
                 return
 
     def pass_on(self, id: str, order: Order, asked: asyncio.Future[Record]) -> None:
@@ -525,11 +425,11 @@ class Orchestrator:
             except Exception as error:
                 asked.set_exception(error)
 
-        self._soon(ask())
+        self.soon(ask())
 
     def driver_of(self, id: str) -> Driver | None:
         """Who carries on a saga here, if anybody does."""
-        return self._drivers.get(id)
+        return self.drivers.get(id)
 
     # ------------------------------------------------------------------ being watched
 
@@ -548,7 +448,7 @@ class Orchestrator:
         for (type, word), count in self.counts.items():
             by_type.setdefault(type, {})[word] = count
         return {
-            "name": self.name, "type": self.kind, "owner": self.owner, "driving": len(self._drivers),
+            "name": self.name, "type": self.kind, "owner": self.owner, "driving": len(self.drivers),
             "definitions": list(self.definitions.keys()), "clock_skew": self._skew, "counts": by_type,
         }  # fmt: skip
 
