@@ -111,8 +111,10 @@ RETURNING o.seq, o.attempts, o.failures, CAST(extract(epoch FROM {_NOW} - o.crea
 
 # A queue's statistics are those of another hour: taken while it was empty, they say that next to nothing is due, and
 # the planner would fetch and sort the whole backlog for every claim. A walk along the index does not grow with it.
+# Taken while it was long, they make a claim look so dear that it is compiled first, which takes longer than to run it.
 _ALONG_THE_INDEX = """
-SELECT set_config('enable_bitmapscan', 'off', true), set_config('enable_seqscan', 'off', true)"""
+SELECT set_config('enable_bitmapscan', 'off', true), set_config('enable_seqscan', 'off', true),
+    set_config('jit', 'off', true)"""
 
 THOROUGH_EVERY = 1.0
 """Seconds between two thorough looks of one store, at least."""
