@@ -335,7 +335,8 @@ def test_the_body_is_told_only_where_that_was_asked_for(interrupt):
 
 
 @pytest.mark.rule("MP-ASYNC-10", "MP-MAP-10")
-def test_a_body_that_sleeps_wakes(virtual_time):
+def test_a_body_that_sleeps_wakes():
+    # In real time: a virtual clock that only the body waits on would jump to its end before it is cancelled.
     began, woken = threading.Event(), threading.Event()
 
     @Asynchronous
@@ -350,8 +351,7 @@ def test_a_body_that_sleeps_wakes(virtual_time):
     result = work()
     assert began.wait(10)
     result.cancel(interrupt=True)
-    assert woken.wait(10)
-    assert virtual_time.monotonic() < 3600
+    assert woken.wait(30)  # and not after an hour
 
 
 @pytest.mark.rule("MP-ASYNC-10", "MP-ASYNC-11")
