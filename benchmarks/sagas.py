@@ -1,11 +1,10 @@
-"""How many orchestrated sagas of four steps are completed in a second, and how long one takes: one process.
+"""How many four-step orchestrated sagas a second one process completes: by hand, in the development environment.
 
-    .venv/bin/python benchmarks/sagas.py [sagas]
+    .venv/bin/python benchmarks/sagas.py [sagas] [at once]
 
-Steps do nothing, so that what is measured is the machinery: every transition is a compare-and-set in the store. SQLite
-is a file on this machine's disk; PostgreSQL is a server of this machine with its default settings (a commit waits for
-the disk), and shares the cores with the orchestrator. The best round counts, because whatever else the machine does
-only ever takes away.
+Steps do nothing, so that what is measured is the orchestrator: five transitions per saga, each a compare-and-set, and
+each on disk (fsync) before its step begins. PostgreSQL is a server of this machine and shares its cores. The processor
+time is this process's own; on a busy machine it says more than the rate.
 """
 
 from __future__ import annotations
@@ -14,106 +13,48 @@ import asyncio
 import os
 import sys
 import tempfile
-from dataclasses import dataclass, field
 from pathlib import Path
-from statistics import quantiles
-from time import perf_counter
+from time import perf_counter, process_time
 
-from everkeel.engines import PostgresEngine, SQLiteEngine
+from everkeel.engines import MemoryEngine, PostgresEngine, SQLiteEngine
 from everkeel.sagas import Context, Orchestrator, Saga, Step
 from everkeel.testing import servers
 
-AT_ONCE = 300
-"""Sagas under way at a time."""
-GOALS = {"SQLite": 1_000, "PostgreSQL": 300}
+
+async def act(context: Context) -> str:
+    return context.step
 
 
-@dataclass
-class Measured:
-    """One store, and what each round found: completed in a second, and the 95th percentile of their time."""
-
-    store: str
-    rounds: list[tuple[float, float]] = field(default_factory=list)
-
-    @property
-    def per_second(self) -> float:
-        return max(rate for rate, _ in self.rounds)
-
-    @property
-    def p95(self) -> float:
-        """Of the round that counts."""
-        return max(self.rounds)[1]
+async def undo(context: Context) -> None:
+    """Nothing."""
 
 
-async def _step(context: Context[object, object]) -> int:
-    return 1
+ORDER = Saga("order", *(Step(name, act, undo) for name in ("reserve", "charge", "pack", "ship")))
 
 
-async def _undo(context: Context[object, object]) -> None: ...
-
-
-FOUR = Saga(
-    "bench", Step("accept", _step, _undo), Step("reserve", _step, _undo), Step("charge", _step, _undo),
-    Step("confirm", _step, pivot=True),
-)  # fmt: skip
-
-
-async def completed(engine, count: int) -> tuple[float, float]:
-    times: list[float] = []
-    async with engine, Orchestrator(engine, FOUR) as orchestrator:
-        turn = asyncio.Semaphore(AT_ONCE)
+async def complete(engine, count: int, at_once: int) -> None:
+    async with engine, Orchestrator(engine, ORDER) as orchestrator:
+        places = asyncio.Semaphore(at_once)
 
         async def one(number: int) -> None:
-            async with turn:
-                began = perf_counter()
-                await orchestrator.run(FOUR, {"order": number})
-                times.append(perf_counter() - began)
+            async with places:
+                await orchestrator.run(ORDER, {"order": number}, id=f"order-{number}")
 
-        began = perf_counter()
+        await asyncio.gather(*(one(number) for number in range(-100, 0)))  # everything is imported and prepared
+        began, used = perf_counter(), process_time()
         await asyncio.gather(*(one(number) for number in range(count)))
-        seconds = perf_counter() - began
-    assert len(times) == count
-    return count / seconds, quantiles(times, n=20)[-1]
-
-
-def measure(rounds: int, sagas: int, skipped: list[str]) -> list[Measured]:
-    """Both stores; appends to `skipped` what cannot be measured."""
-    sqlite = Measured("SQLite")
-    for _ in range(rounds):
-        with tempfile.TemporaryDirectory() as folder:
-            sqlite.rounds.append(asyncio.run(completed(SQLiteEngine(Path(folder) / "bench.db"), sagas)))
-    if servers.missing("postgres"):
-        skipped.append("sagas/PostgreSQL: it is not installed")
-        return [sqlite]
-    postgres = Measured("PostgreSQL")
-    with servers.postgres(durable=True) as server:
-        for _ in range(rounds):
-            postgres.rounds.append(asyncio.run(completed(PostgresEngine(server.address), sagas)))
-    return [sqlite, postgres]
-
-
-def section(measured: list[Measured]) -> str:
-    """The part of the page about sagas."""
-    if not measured:
-        return ""
-    lines = [
-        "## sagas", "",
-        f"Orchestrated sagas of four steps that do nothing, {AT_ONCE} under way at a time in one process: how many are "
-        "completed in", "a second, from `run` to its answer, and the 95th percentile of the time one takes. Every step "
-        "is written down before it", "begins and when it is done. The best of several rounds.", "",
-        "| store | completed per second | goal | p95 of completion |", "|---|---:|---:|---:|",
-    ]  # fmt: skip
-    lines += [
-        f"| {one.store} | {one.per_second:,.0f} | {GOALS[one.store]:,} | {one.p95 * 1000:,.0f} ms |" for one in measured
-    ]
-    return "\n".join([*lines, ""])
+        took, used = perf_counter() - began, process_time() - used
+        print(f"{engine.name:<11} {count / took:7.0f} sagas/s   {used / count * 1e6:6.0f} us of processor time each")
 
 
 def main() -> None:
-    skipped: list[str] = []
-    sagas = int(sys.argv[1]) if sys.argv[1:] else 3_000
-    print(section(measure(3, sagas, skipped)))
-    print(f"load average {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores", *skipped)
+    count, at_once = [*map(int, sys.argv[1:3]), *(2000, 200)[len(sys.argv[1:3]) :]]
+    print(f"{count} sagas, {at_once} at once; load of the machine before: {os.getloadavg()[0]:.1f}")
+    asyncio.run(complete(MemoryEngine(), count, at_once))
+    with tempfile.TemporaryDirectory() as folder:
+        asyncio.run(complete(SQLiteEngine(Path(folder) / "sagas.db"), count, at_once))
+    with servers.postgres() as server:
+        asyncio.run(complete(PostgresEngine(server.address), count, at_once))
 
 
 if __name__ == "__main__":
