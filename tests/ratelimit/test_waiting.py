@@ -364,7 +364,7 @@ def test_a_coroutine_that_is_closed_while_it_waits_leaves_no_trace() -> None:
 
 
 def test_a_task_whose_loop_was_closed_does_not_hold_up_the_line() -> None:
-    limiter = rate_limit(1, per=0.01, queue=5)
+    limiter = rate_limit(1, per=3600, queue=5)
     limiter.acquire()
     loop = asyncio.new_event_loop()
     waiting = loop.create_task(limiter.aacquire())
@@ -372,6 +372,7 @@ def test_a_task_whose_loop_was_closed_does_not_hold_up_the_line() -> None:
     loop.run_forever()
     assert limiter.snapshot()["waiting"] == 1
     loop.close()  # its task was neither finished nor cancelled
+    limiter.reconfigure(per=0.01)  # only now, so that its turn cannot come before
     limiter.acquire()
     assert limiter.snapshot()["waiting"] == 0
     waiting.get_coro().close()
