@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import uuid
+from contextlib import asynccontextmanager
 
 import pytest
 
@@ -26,13 +27,31 @@ async def until(true, seconds=30.0):
             await asyncio.sleep(0.02)
 
 
-@pytest.mark.parametrize("driver", ["asyncpg", "psycopg"])
+@asynccontextmanager
+async def engine_on(dsn, driver, pooler):
+    if driver != "psycopg_pool":
+        async with PostgresEngine(dsn, driver=driver, pooler=pooler, connections=8) as engine:
+            yield engine
+        return
+    from psycopg_pool import AsyncConnectionPool
+
+    options = {"prepare_threshold": None} if pooler else {}
+    async with (
+        AsyncConnectionPool(dsn, min_size=1, max_size=8, open=False, kwargs=options) as pool,
+        PostgresEngine(pool=pool) as engine,
+    ):
+        yield engine
+
+
+@pytest.mark.parametrize("driver", ["asyncpg", "psycopg", "psycopg_pool"])
 @pytest.mark.parametrize("pooler", [False, True], ids=["direct", "pgbouncer"])
 def test_every_event_has_one_effect_in_the_order_of_its_key(driver, pooler, postgres_dsn, pgbouncer_dsn, redis_url):
     async def main():
         dsn = pgbouncer_dsn if pooler else postgres_dsn
-        engine = PostgresEngine(dsn, driver=driver, pooler=pooler, connections=8)
-        async with engine, RedisTransport(redis_url, prefix=uuid.uuid4().hex, poll=0.1) as transport:
+        async with (
+            engine_on(dsn, driver, pooler) as engine,
+            RedisTransport(redis_url, prefix=uuid.uuid4().hex, poll=0.1) as transport,
+        ):
             async with engine.transaction() as tx:
                 await tx.execute("CREATE TABLE effects (n integer, key text, place serial)")
             outbox = Outbox(engine, transport=transport)
