@@ -6,12 +6,16 @@ from contextlib import nullcontext
 from dataclasses import fields
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from everkeel import NotRetryable, RejectedError, RetryBudget, current_attempt, deadline, fallback, pipeline, retry
 from everkeel.policies.retry import attempt as marks
 from everkeel.testing import Flaky, record_events
+
+# Not how long it takes, but how long a machine may take that does ten other things.
+pytestmark = pytest.mark.timeout(300)
 
 
 class BusyError(Exception):
@@ -111,7 +115,7 @@ def same_everywhere(every_form: Any, make: Any, scripts: list[list[str]], limit:
 
 
 repeated = settings(
-    max_examples=min(300, settings.default.max_examples),  # each is a dozen event loops
+    max_examples=min(300, settings.default.max_examples // 2),  # each is a dozen event loops
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 
