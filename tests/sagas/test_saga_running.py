@@ -705,3 +705,59 @@ async def test_more_sagas_than_it_may_have_in_its_hands_wait_their_turn(virtual_
         for handle in handles:
             await handle.result()
     assert most == 3
+
+
+def test_a_thread_that_cannot_be_interrupted_and_succeeds_after_all_is_undone_again():
+    go_on, log = threading.Event(), []
+
+    def charge(context: Context[Any, Any]) -> str:
+        log.append("charge")
+        go_on.wait(30)
+        return "charged"
+
+    async def refund(context: Context[Any, Any]) -> None:
+        log.append("refund")
+
+    saga = Saga("stubborn", Step("charge", charge, refund, attempts=1, timeout=0.05))
+
+    async def main() -> None:
+        async with running(saga, poll=0.05) as orchestrator:
+            with pytest.raises(SagaCompensatedError, match=r"no answer within 0\.05 s"):
+                await orchestrator.run(saga, id="o")
+            assert log == ["charge", "refund"]
+            go_on.set()
+            for _ in range(3000):
+                await asyncio.sleep(0.01)
+                view = await orchestrator.sagas.get("o")
+                if view.steps["charge"].undos == 2 and view.summary.owner is None:
+                    break
+            assert (view.state, view.steps["charge"].status) == (SagaState.COMPENSATED, StepStatus.UNDONE)
+            assert log == ["charge", "refund", "refund"]
+
+    asyncio.run(main())
+
+
+async def test_a_saga_that_cannot_be_written_harms_no_other_in_its_batch(virtual_time):
+    from everkeel.sagas.writer import Writer
+    from everkeel.testing.contracts.sagas import new
+
+    class Picky(MemoryEngine().sagas.__class__):  # type: ignore[misc]  # a memory store that refuses one
+        async def write(self, sagas: Any, changes: Any) -> Any:
+            if any(saga.id == "bad" for saga in sagas):
+                raise ValueError("not this one")
+            return await super().write(sagas, changes)
+
+    writer = Writer(Picky(MemoryEngine()))
+    answers = await asyncio.gather(*(writer.create(new(id)) for id in ("a", "bad", "b")), return_exceptions=True)
+    assert [isinstance(answer, ValueError) for answer in answers] == [False, True, False]
+
+
+async def test_an_error_with_half_a_character_in_it_can_be_written_down(virtual_time, shop, tmp_path):
+    shop.acts["charge"] = Refused("\ud800 \0 ü")
+    saga = order(shop)
+    async with running(saga) as orchestrator:
+        with pytest.raises(SagaCompensatedError):
+            await orchestrator.run(saga, id="o")
+        row = await orchestrator.store.load("o")
+        assert row is not None
+        row.document.encode()
