@@ -115,7 +115,7 @@ def same_everywhere(every_form: Any, make: Any, scripts: list[list[str]], limit:
 
 
 repeated = settings(
-    max_examples=min(300, settings.default.max_examples // 2),  # each is a dozen event loops
+    max_examples=min(300, settings.default.max_examples),  # each is a dozen event loops
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 
