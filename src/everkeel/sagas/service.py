@@ -24,7 +24,7 @@ class Sagas:
     """Looks at sagas and tells them what to do: cancel, retry, skip, mark as done, resume, give up.
 
     What an operator wants is written down at once, as a compare-and-set; whoever works on the saga, in any process,
-    carries it out.
+    carries it out::
 
         sagas = Sagas(engine)
         for saga in (await sagas.list(state="compensation_blocked")).sagas:
