@@ -201,11 +201,16 @@ class Driver:
         self.host.learn(row)
         self.record, self.revision, self._stale = decoded(row), row.revision, False
         # What the store says is under way and is not in our hands was never begun: the answer to the save that
-        # announced it was lost on its way to us.
-        told = {one.happening.step for one in [*taken, *self._inbox] if isinstance(one, Report)}
+        # announced it was lost on its way to us. A report of the action says nothing about the compensation: the save
+        # whose answer was lost may be the one that took note of that report and began to undo the same step.
+        told = {
+            (one.happening.step, isinstance(one.happening, Undone | UndoFailed))
+            for one in [*taken, *self._inbox]
+            if isinstance(one, Report)
+        }
         for name, step in self.record.steps.items():
             undo = step.status is StepStatus.UNDOING and step.not_before is None
-            if name in told or (name, undo) in self._tries:
+            if (name, undo) in told or (name, undo) in self._tries:
                 continue
             if undo:
                 taken.append(UndoFailed(name, "it was announced and never begun"))
