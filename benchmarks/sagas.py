@@ -14,6 +14,7 @@ import os
 import sys
 import tempfile
 from pathlib import Path
+from statistics import quantiles
 from time import perf_counter, process_time
 
 from everkeel.engines import MemoryEngine, PostgresEngine, SQLiteEngine
@@ -34,17 +35,23 @@ ORDER = Saga("order", *(Step(name, act, undo) for name in ("reserve", "charge", 
 
 async def complete(engine, count: int, at_once: int) -> None:
     async with engine, Orchestrator(engine, ORDER) as orchestrator:
-        places = asyncio.Semaphore(at_once)
+        places, times = asyncio.Semaphore(at_once), []
 
         async def one(number: int) -> None:
             async with places:
+                began = perf_counter()
                 await orchestrator.run(ORDER, {"order": number}, id=f"order-{number}")
+                times.append(perf_counter() - began)
 
         await asyncio.gather(*(one(number) for number in range(-100, 0)))  # everything is imported and prepared
         began, used = perf_counter(), process_time()
         await asyncio.gather(*(one(number) for number in range(count)))
         took, used = perf_counter() - began, process_time() - used
-        print(f"{engine.name:<11} {count / took:7.0f} sagas/s   {used / count * 1e6:6.0f} us of processor time each")
+        p95 = quantiles(times[-count:], n=20)[-1] * 1000
+        print(
+            f"{engine.name:<11} {count / took:7.0f} sagas/s   p95 of completion {p95:6.0f} ms   "
+            f"{used / count * 1e6:6.0f} us of processor time each"
+        )
 
 
 def main() -> None:
