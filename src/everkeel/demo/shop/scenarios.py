@@ -227,9 +227,9 @@ Play = Callable[[Scene], Awaitable[None]]
 
 SCENARIOS: dict[str, tuple[str, Play]] = {
     "happy": ("Everything works", happy),
+    "chaos": ("Chaos, on purpose", chaos),
     "slow": ("The payment provider is slow", slow_provider),
     "down": ("The payment provider is down", provider_down),
-    "chaos": ("Chaos, on purpose", chaos),
     "stock": ("Out of stock", out_of_stock),
     "duplicates": ("Every event arrives three times", duplicates),
     "killed": ("A service is killed in the middle", killed),
