@@ -60,7 +60,7 @@ def main() -> None:
     asyncio.run(complete(MemoryEngine(), count, at_once))
     with tempfile.TemporaryDirectory() as folder:
         asyncio.run(complete(SQLiteEngine(Path(folder) / "sagas.db"), count, at_once))
-    with servers.postgres() as server:
+    with servers.postgres(durable=True) as server:
         asyncio.run(complete(PostgresEngine(server.address), count, at_once))
 
 
