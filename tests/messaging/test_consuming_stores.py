@@ -116,16 +116,18 @@ class TestPostgresInboxWithAsyncpg(InPostgres, InboxContract, InboxTransactionCo
             time = staticmethod(lambda: Clock.time() + skew)
             monotonic = staticmethod(lambda: Clock.monotonic() + skew)
 
+        scope = f"skewed by {skew:g}"  # the database may be that of other tests too
+
         async def test():
             async with (
                 PostgresEngine(self.dsn) as right,
                 PostgresEngine(self.dsn, clock=Skewed()) as wrong,
             ):
-                held = await right.inbox.begin("s", "held", lease=60)
-                assert isinstance(await wrong.inbox.begin("s", "held"), InProgress)
-                lapsed = await wrong.inbox.begin("s", "lapsed", lease=0.05)
+                held = await right.inbox.begin(scope, "held", lease=60)
+                assert isinstance(await wrong.inbox.begin(scope, "held"), InProgress)
+                lapsed = await wrong.inbox.begin(scope, "lapsed", lease=0.05)
                 await asyncio.sleep(0.1)
-                assert isinstance(await right.inbox.begin("s", "lapsed"), Fresh)
+                assert isinstance(await right.inbox.begin(scope, "lapsed"), Fresh)
                 assert not await wrong.inbox.complete(lapsed.token)
                 assert await right.inbox.complete(held.token)
                 await wrong.dead_letters.put(letter())
