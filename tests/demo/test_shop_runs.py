@@ -20,7 +20,13 @@ pytestmark = pytest.mark.timeout(300)
 def demo(*arguments: str, folder: Path, **more):
     command = [sys.executable, "-m", "everkeel.cli", "demo", *arguments]
     environment = {**os.environ, "TMPDIR": str(folder)}
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment, **more)
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    # A shell that runs the tests in the background lets them, and whatever they start, ignore SIGINT.
+    return subprocess.Popen(command, env=environment, preexec_fn=_heed_interrupts, **pipes, **more)
+
+
+def _heed_interrupts() -> None:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def children_of(pid: int) -> list[int]:
