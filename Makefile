@@ -13,6 +13,9 @@ export PYRIGHT_PYTHON_IGNORE_WARNINGS = 1
 # What each run did and did not exercise, gathered here to be the last lines of `make test`.
 SUMMARY := $(VENV)/test-summary.txt
 
+# Twice as many workers as cores: many tests wait for browsers, servers and killed processes.
+WORKERS ?= $(shell echo $$((2 * $$(getconf _NPROCESSORS_ONLN))))
+
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-all crash soak bench lint docs servers clean
 .NOTPARALLEL:
@@ -26,7 +29,7 @@ demo: $(VENV)/.demo ## two minutes: a shop in three services, a run of bad days,
 
 test: $(VENV)/.test ## all tests on this Python, unit and conformance tests on every other one found
 	@rm -f $(SUMMARY)
-	EVERKEEL_TEST_SUMMARY=$(SUMMARY) $(BIN)/python -m pytest -n auto -m "not slow"
+	EVERKEEL_TEST_SUMMARY=$(SUMMARY) $(BIN)/python -m pytest -n $(WORKERS) -m "not slow"
 	EVERKEEL_TEST_SUMMARY=$(SUMMARY) $(BIN)/python scripts/other_pythons.py
 	@echo; cat $(SUMMARY)
 
@@ -52,8 +55,8 @@ bench: $(BENCH)/.bench ## side by side with peers, in one run
 lint: $(VENV)/.lint ## ruff, mypy --strict, pyright
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
-	$(BIN)/mypy
-	$(BIN)/pyright
+	@# both at once: each of them uses one core
+	@$(BIN)/mypy & mypy=$$!; $(BIN)/pyright; pyright=$$?; wait $$mypy && exit $$pyright
 
 docs: $(VENV)/.docs ## the site, into docs/_build/html; a warning is an error
 	$(BIN)/sphinx-build -W --keep-going -n -q -b html docs docs/_build/html
