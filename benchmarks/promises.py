@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from footprint import MEMORY, Bytes, third_party_modules
 from harness import CASES, Result
 from messaging import KEYS, Relayed
+from sagas import Completed
 from servers import Served
 
 SLACK = 1.5  # `*args, **kwargs` signatures, being scraped and being measured may cost this much of a promise
@@ -58,6 +59,7 @@ PROMISES = (
 VARIANTS = ("everkeel, *args, **kwargs", "everkeel, being scraped", "everkeel, OpenTelemetry metrics")
 REJECTED_AT_MOST = 1.5  # times an open breaker's rejection
 IMPORT_AT_MOST = 1.5  # times `import asyncio` alone
+COMPLETED = {"sqlite": 1_000, "postgresql": 300}  # sagas a second, on two cores that the server shares
 RELAYED = {"everkeel": 10_000, KEYS: 5_000}  # events a second, on two cores that the server shares
 SOON = 5.0  # milliseconds from commit to delivery, half of the time, in one process with nothing else to do
 SERVED_OF_BARE = 0.85  # of the bare application's requests per second
@@ -82,10 +84,12 @@ def check(
     imports: dict[str, float | None],
     served: Sequence[Served] = (),
     relayed: Sequence[Relayed] = (),
+    completed: Sequence[Completed] = (),
 ) -> list[Row]:
     """Every promise that concerns something measured in this run."""
     timed = [row for promise in PROMISES for row in _timed(promise, results)]
-    return [*timed, *_rejected(results), *_served(served), *_relayed(relayed), *_bytes(memory), *_imported(imports)]
+    others = [*_served(served), *_relayed(relayed), *_completed(completed)]
+    return [*timed, *_rejected(results), *others, *_bytes(memory), *_imported(imports)]
 
 
 def _served(served: Sequence[Served]) -> Iterator[Row]:
@@ -117,6 +121,13 @@ def _relayed(relayed: Sequence[Relayed]) -> Iterator[Row]:
         against = "; ".join(f"{one.name} {one.best('p50'):.1f} ms" for one in peers)
         best = mine.best("p50")
         yield Row("commit to delivery, median", f"under {SOON:g} ms", f"{best:.1f} ms", against, best < SOON)
+
+
+def _completed(completed: Sequence[Completed]) -> Iterator[Row]:
+    for one in completed:
+        if (at_least := COMPLETED.get(one.engine)) is not None:
+            measured = f"{one.per_second:,.0f} sagas/s"
+            yield Row(f"sagas on {one.engine}", f"{at_least:,} sagas/s", measured, "", one.per_second >= at_least)
 
 
 def _rejected(results: list[Result]) -> Iterator[Row]:

@@ -13,6 +13,7 @@ from footprint import Bytes
 from harness import CATEGORIES, Result
 from messaging import Relayed
 from promises import Row, fastest
+from sagas import Completed
 from servers import Served
 
 INTRODUCTION = """\
@@ -57,6 +58,14 @@ of the server. They differ in what they do: ours alone keeps the order of a key,
 """
 
 
+SAGAS = """\
+## sagas
+
+Orchestrated sagas of four steps that do nothing, 200 at once, in one process; PostgreSQL shares the machine, and both
+stores wait for the disk.
+"""
+
+
 @dataclass(frozen=True)
 class Run:
     """Everything one run found out."""
@@ -69,6 +78,7 @@ class Run:
     skipped: list[str]
     served: list[Served] = field(default_factory=list)
     relayed: list[Relayed] = field(default_factory=list)
+    completed: list[Completed] = field(default_factory=list)
 
 
 def page(run: Run) -> str:
@@ -79,6 +89,7 @@ def page(run: Run) -> str:
         *_categories(run.results),
         *_served(run.served),
         *_relayed(run.relayed),
+        *_completed(run.completed),
         *_memory(run.memory),
         *_imports(run.imports),
         *_versions(run),
@@ -190,6 +201,14 @@ def _relayed(relayed: list[Relayed]) -> Iterator[str]:
         )
         head = "| | kind | delivered/s | written/s | commit to delivery, p50 ms | p99 ms | processor, µs per event |"
         yield _table(head, "|---|---|---:|---:|---:|---:|---:|", rows)
+
+
+def _completed(completed: list[Completed]) -> Iterator[str]:
+    if completed:
+        yield SAGAS
+        head = "| engine | completed/s | p95 of completion, ms | processor, µs per saga |"
+        cells = ((c.engine, f"{c.per_second:,.0f}", f"{c.p95:,.0f}", f"{c.processor:,.0f}") for c in completed)
+        yield _table(head, "|---|---:|---:|---:|", cells)
 
 
 def _memory(memory: list[Bytes]) -> Iterator[str]:

@@ -5,6 +5,7 @@ make bench ARGS="--quick"                             a first impression in unde
 make bench ARGS="--only retry,retry_fail --check"     some categories; exit status 1 if a promise does not hold
 make bench ARGS="--only http"                         requests per second behind rate limiters (needs wrk)
 make bench ARGS="--only events"                       events per second out of PostgreSQL, and how soon
+make bench ARGS="--only sagas"                        sagas per second on each engine
 """
 
 from __future__ import annotations
@@ -20,16 +21,19 @@ import harness
 import messaging
 import promises
 import report
+import sagas
 import servers
 
-OTHERS = ("http", "events")  # what is no nanoseconds around a call
+OTHERS = ("http", "events", "sagas")  # what is no nanoseconds around a call
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "guide" / "benchmarks.md"
 
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="few rounds, no memory, two imports; not for the docs")
-    parser.add_argument("--only", help="comma-separated categories: http, events, " + ", ".join(harness.CATEGORIES))
+    parser.add_argument(
+        "--only", help="comma-separated categories: http, events, sagas, " + ", ".join(harness.CATEGORIES)
+    )
     parser.add_argument("--match", help="comma-separated words: cases whose name has one, and the baselines")
     parser.add_argument("--rounds", type=int, help="default 45, with --quick 15")
     parser.add_argument("--block-ms", type=float, default=2.0, help="length of a timed block")
@@ -37,7 +41,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--no-memory", action="store_true")
     parser.add_argument("--no-imports", action="store_true")
     parser.add_argument("--no-http", action="store_true")
-    parser.add_argument("--no-events", action="store_true")
+    parser.add_argument("--no-events", action="store_true", help="no sagas either")
     parser.add_argument("--write", type=Path, help="where the page goes; a full run writes docs/guide/benchmarks.md")
     parser.add_argument("--check", action="store_true", help="exit with 1 if a promise does not hold")
     return parser.parse_args()
@@ -81,9 +85,11 @@ def main() -> int:
     served = servers.measure(2 if chosen.quick else 15, bench.skipped) if wants_http else []
     wants_events = "events" in chosen.only.split(",") if chosen.only else not (chosen.match or chosen.no_events)
     relayed = messaging.measure(*((1, 2000) if chosen.quick else (5, 10_000)), bench.skipped) if wants_events else []
+    wants_sagas = "sagas" in chosen.only.split(",") if chosen.only else not (chosen.match or chosen.no_events)
+    completed = sagas.measure(500 if chosen.quick else 3000, 200, bench.skipped) if wants_sagas else []
     memory = [] if chosen.no_memory or chosen.quick or only_others else footprint.measure_memory(bench, chosen.keys)
-    kept = promises.check(results, memory, imports, served, relayed)
-    page = report.page(report.Run(rounds, results, memory, imports, kept, bench.skipped, served, relayed))
+    kept = promises.check(results, memory, imports, served, relayed, completed)
+    page = report.page(report.Run(rounds, results, memory, imports, kept, bench.skipped, served, relayed, completed))
     print(page)
 
     broken_cases = [f"{c.category}/{c.name} ({c.mode})" for c in harness.CASES if c.kind == "ours" and not c.samples]

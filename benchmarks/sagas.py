@@ -1,6 +1,6 @@
-"""How many four-step orchestrated sagas a second one process completes: by hand, in the development environment.
+"""How many four-step orchestrated sagas a second one process completes, on each engine.
 
-    .venv/bin/python benchmarks/sagas.py [sagas] [at once]
+    make bench ARGS="--only sagas"
 
 Steps do nothing, so that what is measured is the orchestrator: five transitions per saga, each a compare-and-set, and
 each on disk (fsync) before its step begins. PostgreSQL is a server of this machine and shares its cores. The processor
@@ -10,9 +10,8 @@ time is this process's own; on a busy machine it says more than the rate.
 from __future__ import annotations
 
 import asyncio
-import os
-import sys
 import tempfile
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import quantiles
 from time import perf_counter, process_time
@@ -33,7 +32,19 @@ async def undo(context: Context) -> None:
 ORDER = Saga("order", *(Step(name, act, undo) for name in ("reserve", "charge", "pack", "ship")))
 
 
-async def complete(engine, count: int, at_once: int) -> None:
+@dataclass(frozen=True)
+class Completed:
+    """What one engine did."""
+
+    engine: str
+    per_second: float
+    p95: float
+    """Milliseconds from start to end."""
+    processor: float
+    """Microseconds of this process for each saga."""
+
+
+async def complete(engine, count: int, at_once: int) -> Completed:
     async with engine, Orchestrator(engine, ORDER) as orchestrator:
         places, times = asyncio.Semaphore(at_once), []
 
@@ -48,21 +59,17 @@ async def complete(engine, count: int, at_once: int) -> None:
         await asyncio.gather(*(one(number) for number in range(count)))
         took, used = perf_counter() - began, process_time() - used
         p95 = quantiles(times[-count:], n=20)[-1] * 1000
-        print(
-            f"{engine.name:<11} {count / took:7.0f} sagas/s   p95 of completion {p95:6.0f} ms   "
-            f"{used / count * 1e6:6.0f} us of processor time each"
-        )
+        return Completed(engine.name, count / took, p95, used / count * 1e6)
 
 
-def main() -> None:
-    count, at_once = [*map(int, sys.argv[1:3]), *(2000, 200)[len(sys.argv[1:3]) :]]
-    print(f"{count} sagas, {at_once} at once; load of the machine before: {os.getloadavg()[0]:.1f}")
-    asyncio.run(complete(MemoryEngine(), count, at_once))
+def measure(count: int, at_once: int, skipped: list[str]) -> list[Completed]:
+    """Each engine once; PostgreSQL where it is installed."""
+    found = [asyncio.run(complete(MemoryEngine(), count, at_once))]
     with tempfile.TemporaryDirectory() as folder:
-        asyncio.run(complete(SQLiteEngine(Path(folder) / "sagas.db"), count, at_once))
-    with servers.postgres(durable=True) as server:
-        asyncio.run(complete(PostgresEngine(server.address), count, at_once))
-
-
-if __name__ == "__main__":
-    main()
+        found.append(asyncio.run(complete(SQLiteEngine(Path(folder) / "sagas.db"), count, at_once)))
+    if servers.missing("postgres"):
+        skipped.append("sagas on PostgreSQL: it is not installed (`make servers`)")
+    else:
+        with servers.postgres(durable=True) as server:
+            found.append(asyncio.run(complete(PostgresEngine(server.address), count, at_once)))
+    return found
