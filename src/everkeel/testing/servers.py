@@ -76,6 +76,7 @@ class Server:
         self._ready = ready
         self._log = log
         self._process: subprocess.Popen[bytes] | None = None
+        self._killed = False
 
     @property
     def running(self) -> bool:
@@ -94,20 +95,29 @@ class Server:
 
     def start(self) -> None:
         """Start it, and wait until it answers."""
-        with self._log.open("ab") as log:
-            # A session of its own: an interrupt in the terminal is for the tests, not for the server.
-            self._process = subprocess.Popen(
-                self._command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, start_new_session=True
-            )
         give_up = time.monotonic() + READY_WITHIN
+        self._spawn()
         try:
             while not self._ready():
-                if not self.running or time.monotonic() > give_up:
+                if not self.running and self._killed and time.monotonic() < give_up:
+                    # PostgreSQL's other processes notice only by and by that the first one was killed, and until then
+                    # a new one refuses to start.
+                    time.sleep(0.1)
+                    self._spawn()
+                elif not self.running or time.monotonic() > give_up:
                     raise ServerError(f"{self.name} did not start:\n{self._log.read_text(errors='replace')[-2000:]}")
                 time.sleep(0.02)
         except BaseException:
             self.stop()
             raise
+        self._killed = False
+
+    def _spawn(self) -> None:
+        with self._log.open("ab") as log:
+            # A session of its own: an interrupt in the terminal is for the tests, not for the server.
+            self._process = subprocess.Popen(
+                self._command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, start_new_session=True
+            )
 
     def stop(self) -> None:
         """Ask it to end, and see that it does."""
@@ -117,6 +127,7 @@ class Server:
 
     def kill(self) -> None:
         """End it as a power cut would. `start` brings it back with what it had made durable."""
+        self._killed = True
         self._end(signal.SIGKILL)
 
     def _end(self, how: signal.Signals) -> None:
