@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
 
 import psycopg
@@ -49,3 +50,27 @@ def test_a_server_that_does_not_start_says_its_own_words(tmp_path: Path) -> None
     broken = servers.Server("redis", "", command, lambda: False, tmp_path / "log")
     with pytest.raises(servers.ServerError, match="redis did not start:\nno such option"):
         broken.start()
+
+
+def test_a_servers_user_can_work_in_its_folder_also_where_only_we_may_enter_the_temporary_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tmp_path.chmod(0o700)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    owner = servers._owner()  # somebody else where we are root
+    with servers._folder("postgres", owner) as folder:
+        subprocess.run(servers._as(owner, ["touch", str(folder / "data")]), check=True)
+        assert (folder / "data").exists()
+    assert not folder.exists()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_that_nobody_can_use_is_an_error_that_names_the_places(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.setattr(servers.shutil, "chown", lambda *_: None)
+    monkeypatch.setattr(servers, "_as", lambda *_: ["false"])
+    with pytest.raises(servers.ServerError, match="postgres runs as nobody, who can enter no temporary folder"):
+        servers._new_folder("postgres", "nobody")
+    assert list(tmp_path.iterdir()) == []

@@ -172,13 +172,26 @@ def _running(server: Server) -> Iterator[Server]:
 
 @contextmanager
 def _folder(name: str, owner: str | None = None) -> Iterator[Path]:
-    folder = Path(tempfile.mkdtemp(prefix=f"everkeel-{name}-"))
+    folder = _new_folder(name, owner)
     try:
-        if owner:
-            shutil.chown(folder, owner)
         yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def _new_folder(name: str, owner: str | None) -> Path:
+    """An empty folder in which the server's user can work, which may be somebody else than ours."""
+    places = [tempfile.gettempdir(), "/tmp", "/var/tmp"]
+    for place in dict.fromkeys(places if owner else places[:1]):
+        folder = Path(tempfile.mkdtemp(prefix=f"everkeel-{name}-", dir=place))
+        if owner is None:
+            return folder
+        shutil.chown(folder, owner)
+        # A folder of one's own is no use below one that only root may enter, as pytest's temporary ones are.
+        if subprocess.run(_as(owner, ["test", "-w", str(folder)])).returncode == 0:
+            return folder
+        folder.rmdir()
+    raise ServerError(f"{name} runs as {owner}, who can enter no temporary folder: {', '.join(places)}")
 
 
 @contextmanager
