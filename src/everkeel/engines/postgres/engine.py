@@ -8,9 +8,10 @@ from typing import Any, Self, TypeVar
 
 from everkeel.engines.postgres.connections import Driver, connections, installed_driver
 from everkeel.engines.postgres.outbox import PostgresOutbox
-from everkeel.engines.postgres.schema import CREATE_VERSIONS, LOCK, MIGRATIONS
+from everkeel.engines.postgres.schema import CREATE_VERSIONS, LOCK, MIGRATIONS, SHAPES
 from everkeel.engines.postgres.wakeup import Listener, PostgresWakeup, notification
 from everkeel.engines.rows import Capabilities
+from everkeel.engines.sql.drift import Shape, check_shapes, check_version, shapes
 from everkeel.engines.sql.migrations import VERSION_TABLE, missing
 from everkeel.engines.sql.runners import arun_on, run_on
 from everkeel.engines.sql.statement import Operation, Statement, one
@@ -36,6 +37,8 @@ class PostgresEngine:
             is the order of commits even where the data itself is not locked. Costs a statement per key.
         keep_delivered: Seconds for which delivered events are kept; a day. 0: deleted at once.
         create_schema: Bring the tables up to date when the engine starts. False: an old schema is an error.
+        validate: Look, when the engine starts, whether the tables are those this code knows: a missing table, column or
+            index and a schema newer than the code are errors then, and not the first customer's. Costs a query.
         clock: For waiting. What is due when is decided by the server's clock.
     """
 
@@ -53,6 +56,7 @@ class PostgresEngine:
         serialise_keys: bool = False,
         keep_delivered: Seconds = 86_400.0,
         create_schema: bool = True,
+        validate: bool = True,
         clock: Clock | None = None,
     ) -> None:
         self.clock = clock or DEFAULT
@@ -60,7 +64,7 @@ class PostgresEngine:
         self.serialise_keys = serialise_keys
         self._settings = (dsn, pool, driver, connections, pooler)
         self._connections = self._connect()
-        self._create_schema = create_schema
+        self._create_schema, self._validate = create_schema, validate
         direct = listen_dsn or (dsn if not pooler else None)
         self.listener = None if direct is None else Listener(direct, driver or installed_driver(), self.clock)
         self.capabilities = Capabilities(
@@ -142,8 +146,13 @@ class PostgresEngine:
     async def _migrate(self) -> None:
         # Look first: a role that may not create tables must be able to use those that are there.
         version = await self.run(_version())
-        if not missing(MIGRATIONS, version):
-            return
+        if missing(MIGRATIONS, version):
+            await self._bring_up_to_date(version)
+        if self._validate:
+            check_version("PostgresEngine", "dsn", MIGRATIONS, version)
+            check_shapes("PostgresEngine", "dsn", "postgresql", MIGRATIONS, await self.run(_shapes()))
+
+    async def _bring_up_to_date(self, version: int) -> None:
         if not self._create_schema:
             raise ConfigError(
                 "PostgresEngine", "dsn", f"has tables of version {version}, and {MIGRATIONS[-1].version} is needed: "
@@ -170,6 +179,14 @@ def _version() -> Operation[int]:
         return 0
     rows = yield Statement(f"SELECT coalesce(max(version), 0) FROM {VERSION_TABLE}")
     return int(rows[0][0])
+
+
+def _shapes() -> Operation[dict[str, Shape]]:
+    rows = yield Statement(SHAPES, {"names": list(shapes(MIGRATIONS))})
+    return {
+        name: Shape(set(columns), set(indexes), {tuple(key.split(",")) for key in unique})
+        for name, columns, indexes, unique in rows
+    }
 
 
 def _migrate() -> Operation[None]:

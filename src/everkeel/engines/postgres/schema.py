@@ -51,6 +51,21 @@ CREATE INDEX IF NOT EXISTS everkeel_outbox_keys ON everkeel_outbox (aggregatetyp
     "CREATE INDEX IF NOT EXISTS everkeel_outbox_done ON everkeel_outbox (delivered_at) WHERE state = 1",
 )
 
+SHAPES = """
+SELECT t.name,
+    ARRAY(SELECT CAST(a.attname AS text) FROM pg_attribute AS a
+          WHERE a.attrelid = t.relation AND a.attnum > 0 AND NOT a.attisdropped),
+    ARRAY(SELECT CAST(c.relname AS text) FROM pg_index AS i JOIN pg_class AS c ON c.oid = i.indexrelid
+          WHERE i.indrelid = t.relation AND i.indisvalid),
+    ARRAY(SELECT array_to_string(ARRAY(
+              SELECT a.attname FROM unnest(i.indkey) WITH ORDINALITY AS k (number, place)
+              JOIN pg_attribute AS a ON a.attrelid = i.indrelid AND a.attnum = k.number ORDER BY k.place), ',')
+          FROM pg_index AS i WHERE i.indrelid = t.relation AND i.indisunique AND i.indisvalid AND i.indpred IS NULL)
+FROM (SELECT n.name, to_regclass(n.name) AS relation FROM unnest(CAST(:names AS text[])) AS n (name)) AS t
+WHERE t.relation IS NOT NULL"""
+"""What is there of these names: columns, valid indexes, and what must be unique. An index whose making was broken off
+is there and of no use."""
+
 MIGRATIONS = (
     Migration(1, "the outbox", _OUTBOX),
     Migration(2, "dead letters", dead_letters.POSTGRES_TABLES),

@@ -13,6 +13,7 @@ from functools import cached_property
 from typing import Any, Self, TypeVar
 
 from everkeel.engines.rows import Capabilities
+from everkeel.engines.sql.drift import Shape, check_shapes, check_version, shapes
 from everkeel.engines.sql.migrations import VERSION_TABLE, missing
 from everkeel.engines.sql.runners import arun_on, run, run_on, runner_of
 from everkeel.engines.sql.statement import Operation
@@ -71,6 +72,8 @@ class SQLiteEngine:
         keep_delivered: Seconds for which delivered events are kept; a day. 0: deleted at once.
         busy_timeout: How long to wait for another writer before the attempt fails (and is made again later).
         create_schema: Bring the tables up to date when the engine starts. False: an old schema is an error.
+        validate: Look, when the engine starts, whether the tables are those this code knows: a missing table, column or
+            index and a schema newer than the code are errors then, and not the first customer's.
         clock: Where its time comes from, in place of the default.
     """
 
@@ -84,6 +87,7 @@ class SQLiteEngine:
         keep_delivered: Seconds = 86_400.0,
         busy_timeout: Seconds = 5.0,
         create_schema: bool = True,
+        validate: bool = True,
         clock: Clock | None = None,
     ) -> None:
         self.path = os.fspath(path)
@@ -95,7 +99,7 @@ class SQLiteEngine:
         self.outbox = SQLiteOutbox(self)
         """Events on their way out."""
         self._busy_timeout = seconds(busy_timeout)
-        self._create_schema = create_schema
+        self._create_schema, self._validate = create_schema, validate
         self._connection: sqlite3.Connection | None = None
         # One thread for what the engine does itself: SQLite has one writer at a time anyway. Transactions have their
         # own, because one that is open must not stop the thread that the others wait for.
@@ -237,6 +241,9 @@ class SQLiteEngine:
                 for statement in step.statements:
                     connection.execute(statement)
                 connection.execute(f"INSERT INTO {VERSION_TABLE} (version) VALUES (?)", (step.version,))
+            if self._validate:
+                check_version("SQLiteEngine", "path", MIGRATIONS, version)
+                check_shapes("SQLiteEngine", "path", "sqlite", MIGRATIONS, _shapes(connection))
         except BaseException:
             connection.rollback()
             connection.close()
@@ -267,6 +274,25 @@ class SQLiteEngine:
 
     async def __aexit__(self, *error: object) -> None:
         await self.close()
+
+
+def _shapes(connection: sqlite3.Connection) -> dict[str, Shape]:
+    """What is there of our tables."""
+    found: dict[str, Shape] = {}
+    for table in shapes(MIGRATIONS):
+        columns = connection.execute(f"SELECT name, pk FROM pragma_table_info('{table}')").fetchall()
+        if not columns:
+            continue
+        shape = found[table] = Shape({name for name, _ in columns})
+        # A key of one integer is the table itself, and has no index.
+        shape.unique.add(tuple(name for name, place in sorted(columns, key=lambda one: one[1]) if place))
+        indexes = connection.execute(f"SELECT name, \"unique\", partial FROM pragma_index_list('{table}')").fetchall()
+        for name, unique, partial in indexes:
+            shape.indexes.add(name)
+            if unique and not partial:
+                key = connection.execute("SELECT name FROM pragma_index_info(?) ORDER BY seqno", (name,))
+                shape.unique.add(tuple(column for (column,) in key))
+    return found
 
 
 def _end_unused(beginning: asyncio.Future[sqlite3.Connection]) -> None:
