@@ -20,6 +20,7 @@ if _TYPE_CHECKING:
     from everkeel.errors import DeadLetterConflictError as DeadLetterConflictError
     from everkeel.errors import DeadLetterError as DeadLetterError
     from everkeel.errors import DeadLetterNotFoundError as DeadLetterNotFoundError
+    from everkeel.errors import DeadLettersFullError as DeadLettersFullError
     from everkeel.errors import DeadLetterStateError as DeadLetterStateError
     from everkeel.errors import EventError as EventError
     from everkeel.errors import EverkeelError as EverkeelError
@@ -124,7 +125,8 @@ __all__ = [
     "AdaptiveThrottle", "Attempt", "Backoff", "Bulkhead", "BulkheadFullError", "BulkheadPool", "Cache",
     "Cancellation", "Chaos", "CircuitBreaker", "CircuitOpenError", "ClaimLostError", "Clock", "Collapse",
     "CollapseError", "ConcurrencyLimit", "ConfigError", "DeadLetterConflictError", "DeadLetterError",
-    "DeadLetterNotFoundError", "DeadLetterStateError", "Deadline", "EventError", "Everkeel", "EverkeelError",
+    "DeadLetterNotFoundError", "DeadLetterStateError", "DeadLettersFullError", "Deadline", "EventError",
+    "Everkeel", "EverkeelError",
     "Explanation", "FailFast", "FailFastError", "Fallback", "FeatureDisabledError", "FeatureToggle", "Guard",
     "HTTPStatusError", "Hedge", "HedgeTimeoutError", "Idempotency", "IdempotencyFullError",
     "IdempotencyInProgressError", "IdempotencyMismatchError", "InvalidConfigurationError", "NotRetryable",
@@ -148,9 +150,9 @@ _HOMES = {
     "everkeel.compose.guards": "Guard guard",
     "everkeel.errors": (
         "BulkheadFullError CircuitOpenError ClaimLostError CollapseError ConfigError DeadLetterConflictError "
-        "DeadLetterError DeadLetterNotFoundError DeadLetterStateError EventError EverkeelError FailFastError "
-        "FeatureDisabledError HTTPStatusError HedgeTimeoutError IdempotencyFullError IdempotencyInProgressError "
-        "IdempotencyMismatchError InvalidConfigurationError NotRetryable PublishError RateLimitedError "
+        "DeadLetterError DeadLetterNotFoundError DeadLetterStateError DeadLettersFullError EventError EverkeelError "
+        "FailFastError FeatureDisabledError HTTPStatusError HedgeTimeoutError IdempotencyFullError "
+        "IdempotencyInProgressError IdempotencyMismatchError InvalidConfigurationError NotRetryable PublishError RateLimitedError "
         "RejectedError ReplayLimitError RetryExhaustedError SagaCompensatedError SagaConflictError SagaError "
         "SagaNotFoundError SagaStateError SagaStoppedError ShedError ThrottledError TimeoutExceededError "
         "TooEarlyError UnknownSagaError WorkersExhaustedError"

@@ -22,6 +22,7 @@
     │   ├── DeadLetterStateError        from where it is, no way leads there
     │   ├── DeadLetterConflictError     somebody else was faster
     │   └── ReplayLimitError            it was replayed as often as is allowed
+    ├── DeadLettersFullError        no room for another dead letter, and none is finished
     ├── SagaError                   about one saga; has its type and id
     │   ├── SagaNotFoundError           there is none of this id (also a LookupError)
     │   ├── UnknownSagaError            nobody here has a definition of this type and version (also a LookupError)
@@ -683,6 +684,30 @@ class DeadLetterConflictError(DeadLetterError):
 
     def __str__(self) -> str:
         return f"dead letter {self.letter!r} is no longer {self.expected} but {self.status}: somebody else was faster"
+
+
+class DeadLettersFullError(EverkeelError):
+    """As many dead letters of a consumer are kept as may be, and all of them still wait: deal with some of them.
+
+    >>> print(DeadLettersFullError("billing", 100))
+    there is no room for another dead letter of 'billing': 100 are kept, and none is finished; replay or discard some
+    """
+
+    @property
+    def consumer(self) -> str:
+        """Whose letters they are."""
+        return cast("str", self.args[0])
+
+    @property
+    def most(self) -> int:
+        """How many are kept."""
+        return cast("int", self.args[1])
+
+    def __str__(self) -> str:
+        return (
+            f"there is no room for another dead letter of {self.consumer!r}: {self.most} are kept, and none is "
+            "finished; replay or discard some"
+        )
 
 
 class ReplayLimitError(DeadLetterError):
