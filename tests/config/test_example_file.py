@@ -8,7 +8,7 @@ import pytest
 
 import everkeel
 from everkeel import config
-from everkeel.config.types import HOMES
+from everkeel.config.types import HOMES, PARTS
 from everkeel.config.yaml_files import read_yaml
 
 
@@ -38,7 +38,7 @@ def test_the_example_configures_what_it_names(example: Path) -> None:
 
 def test_the_example_shows_every_type_of_policy(example: Path) -> None:
     data, _ = read_yaml(example.read_text())
-    assert set(data) == {*HOMES, "pipelines"}
+    assert set(data) == {*HOMES, *PARTS, "pipelines"}
 
 
 def test_every_named_policy_of_the_example_can_be_made(example: Path) -> None:

@@ -11,7 +11,7 @@ import pytest
 from everkeel import RetryBudget, config, constant, errors, exponential, fibonacci, linear
 from everkeel.config.forms import parse
 from everkeel.config.names import ProcessNames
-from everkeel.config.types import HOMES, settings_class
+from everkeel.config.types import HOMES, PARTS, settings_class
 from everkeel.policies.fallback import Alternative, Alternatives
 from everkeel.runtime.schedule import as_schedule
 
@@ -208,7 +208,7 @@ def test_what_is_shown_can_be_read_again(path: str, value: Any, expected: Any) -
     assert read(path, config.render(kept)) == kept
 
 
-@pytest.mark.parametrize("policy_type", sorted(HOMES))
+@pytest.mark.parametrize("policy_type", sorted({*HOMES, *PARTS}))
 def test_every_default_can_be_shown_as_json(policy_type: str) -> None:
     import json
 

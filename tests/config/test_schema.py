@@ -18,7 +18,7 @@ from everkeel import RetryBudget, config
 from everkeel.config.files import Document
 from everkeel.config.sections import read_sections
 from everkeel.config.steps import read_pipelines
-from everkeel.config.types import HOMES, SHORTHAND, settings_class
+from everkeel.config.types import HOMES, PARTS, SHORTHAND, settings_class
 from everkeel.config.yaml_files import read_yaml
 from everkeel.errors import CircuitOpenError
 
@@ -74,7 +74,8 @@ TABLES: list[Any] = [
     {"attempts": 3}, {"enabled": False}, {"mode": "off"}, {"mode": "off", "enabled": True}, {"name": "x", "key": "f"},
     {"max_keys": 5},
 ]  # fmt: skip
-PAIRS = [(kind, name) for kind in sorted(HOMES) for name in [*settings_class(kind).may_be_set(), "enabled", "atempts"]]
+KINDS = sorted({*HOMES, *PARTS})
+PAIRS = [(kind, name) for kind in KINDS for name in [*settings_class(kind).may_be_set(), "enabled", "atempts"]]
 
 
 def mutated(value: Any, seed: int) -> Any:
@@ -122,7 +123,7 @@ def test_they_agree_about_settings(pair: tuple[str, str], value: Any) -> None:
 
 
 @hypothesis_settings(max_examples=500)
-@given(st.sampled_from([*sorted(HOMES), "rety"]), candidates, st.booleans())
+@given(st.sampled_from([*KINDS, "rety"]), candidates, st.booleans())
 @example("fallback", {"function": "f"}, False)
 @example("fallback", {}, False)
 @example("retry", {"name": "x", "key": "f", "max_keys": 3}, False)
@@ -154,7 +155,7 @@ def test_they_agree_about_the_shape_of_a_file(data: dict[str, Any]) -> None:
     agree(data)
 
 
-@pytest.mark.parametrize("policy_type", sorted(HOMES))
+@pytest.mark.parametrize("policy_type", KINDS)
 def test_every_setting_is_in_the_schema_with_its_default(policy_type: str) -> None:
     properties = config.schema()["$defs"][policy_type]["properties"]
     assert set(properties) == {*settings_class(policy_type).may_be_set(), "enabled"}

@@ -8,7 +8,7 @@ import pytest
 
 import everkeel
 from everkeel import ConfigError, events, retry
-from everkeel.runtime.policy import override_with
+from everkeel.runtime.configured import override_with
 from everkeel.testing import Flaky
 
 

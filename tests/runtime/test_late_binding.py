@@ -8,7 +8,7 @@ import pytest
 
 from everkeel import ConfigError, retry
 from everkeel.runtime import settings
-from everkeel.runtime.policy import override_with
+from everkeel.runtime.configured import override_with
 from everkeel.testing import Flaky
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from everkeel import disable, registry, retry, subscribe
 from everkeel.runtime import events, settings, switch
-from everkeel.runtime.policy import override_with
+from everkeel.runtime.configured import override_with
 from everkeel.testing import fresh_everkeel
 
 

@@ -109,10 +109,10 @@ def _show(args: argparse.Namespace) -> int:
 
 def _policies(only: str | None) -> list[dict[str, Any]]:
     from everkeel import config
-    from everkeel.runtime.registry import registry
+    from everkeel.runtime.configured import everything
 
     found = []
-    for policy in sorted(registry, key=lambda one: (one.type, one.name or "")):
+    for policy in sorted(everything(), key=lambda one: (one.type, one.name or "")):
         if only in (None, policy.type):
             settings = config.effective(policy)
             shown = {name: {"value": config.render(value), "source": by} for name, (value, by) in settings.items()}

@@ -22,7 +22,7 @@ from everkeel.config.versions import Contents, Effective
 from everkeel.config.versions import effective as effective_under
 from everkeel.errors import ConfigError, InvalidConfigurationError
 from everkeel.events import SettingChange
-from everkeel.runtime.policy import AnyPolicy, Policy
+from everkeel.runtime.configured import AnyConfigured, Configured
 from everkeel.runtime.settings import Duration
 
 
@@ -33,7 +33,7 @@ def load(
     watch: bool = False,
     interval: float = 1.0,
 ) -> Configuration:
-    """Load configuration and put it in force, for the policies there are and those yet to come.
+    """Load configuration and put it in force, for what there is and what is yet to come.
 
     Args:
         source: A file (YAML, TOML or JSON), or a mapping of the same shape. None: the file named by EVERKEEL_CONFIG, or
@@ -93,14 +93,14 @@ def change(policy_type: str, name: str, /, **settings: Any) -> tuple[SettingChan
     return current().change(policy_type, name, **settings)
 
 
-def effective(policy: AnyPolicy) -> dict[str, Effective]:
-    """Every setting of a policy: its value, and where that comes from.
+def effective(policy: AnyConfigured) -> dict[str, Effective]:
+    """Every setting of a policy, outbox, relay or consumer: its value, and where that comes from.
 
     >>> from everkeel import config, retry
     >>> config.effective(retry(attempts=5))["attempts"]
     Effective(value=5, source='code')
     """
-    if not isinstance(policy, Policy):
+    if not isinstance(policy, Configured):
         raise TypeError(f"effective() needs a policy, not {policy!r}")
     return effective_under(policy, Contents() if process.current is None else process.current.contents)
 

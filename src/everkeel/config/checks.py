@@ -11,20 +11,19 @@ from everkeel.config.pipelines import Plan, config_of, is_known
 from everkeel.config.problems import Problem, did_you_mean, dotted_path
 from everkeel.config.versions import Contents
 from everkeel.errors import ConfigError
-from everkeel.runtime.policy import AnyPolicy
-from everkeel.runtime.registry import registry
+from everkeel.runtime.configured import AnyConfigured, everything
 from everkeel.runtime.settings import label
 
 
-def unfit(new: Contents, live: Mapping[AnyPolicy, dict[str, Any]]) -> Iterator[Problem]:
-    """What is wrong for the policies there are."""
+def unfit(new: Contents, live: Mapping[AnyConfigured, dict[str, Any]]) -> Iterator[Problem]:
+    """What is wrong for the policies and parts there are."""
     own = {
         (step.policy_type, step.name)
         for name, steps in new.pipelines.items()
         for step in steps
         if name in process.pipelines and not step.shared
     }  # what those are made with changes too, so they are checked with their pipelines
-    for policy in registry:
+    for policy in everything():
         if policy.name is None or (policy.type, policy.name) in own:
             continue
         try:
@@ -54,11 +53,11 @@ def unfit_pipelines(plan: Plan, new: Contents) -> Iterator[Problem]:
 
 
 def unused(contents: Contents) -> Iterator[Problem]:
-    """Sections that no policy in this process takes anything from: misspelt, or not imported yet."""
+    """Sections that nothing in this process takes anything from: misspelt, or not imported yet."""
     steps = [step for steps in contents.pipelines.values() for step in steps]
     for layer, spelled in ((contents.file, str), (contents.environment, in_environment)):
         for (policy_type, name), section in layer.sections.items():
-            names = [one.name for one in registry if one.type == policy_type and one.name is not None]
+            names = [one.name for one in everything() if one.type == policy_type and one.name is not None]
             names += [step.name for step in steps if step.policy_type == policy_type]
             if name == spelled(DEFAULT) or any(name == spelled(place) for one in names for place in places(one)):
                 continue

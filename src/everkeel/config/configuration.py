@@ -29,13 +29,12 @@ from everkeel.config.watching import Sight, Watcher, look
 from everkeel.errors import ConfigError, InvalidConfigurationError
 from everkeel.events import ConfigChanged, ConfigRejected, Event, SettingChange
 from everkeel.runtime import events as hub
-from everkeel.runtime.policy import AnyPolicy, Rebound, announce, rebind
-from everkeel.runtime.registry import registry
+from everkeel.runtime.configured import AnyConfigured, Rebound, announce, everything, rebind
 
 logger = logging.getLogger("everkeel.config")
 
 Source: TypeAlias = str | os.PathLike[str] | Mapping[str, Any] | None
-Live: TypeAlias = dict[AnyPolicy, dict[str, Any]]
+Live: TypeAlias = dict[AnyConfigured, dict[str, Any]]
 KEPT = 100  # versions; older ones are forgotten
 
 
@@ -87,7 +86,7 @@ class Configuration:
         return list(self._history)
 
     def unused(self) -> list[Problem]:
-        """Sections that no policy in this process takes anything from: misspelt, or of code that is not imported."""
+        """Sections that nothing in this process takes anything from: misspelt, or of code that is not imported."""
         return list(unused(self._contents))
 
     def __repr__(self) -> str:
@@ -110,7 +109,7 @@ class Configuration:
             live, about, problems = changed(self._contents.live, policy_type, name, settings)
             superseded = {
                 policy: {key: one for key, one in policy._live.items() if key not in about}
-                for policy in registry
+                for policy in everything()
                 if policy.type == policy_type and policy.name == name and set(about) & set(policy._live)
             }
             return self._take(dataclasses.replace(self._contents, live=live), cause, problems, superseded)
@@ -126,7 +125,7 @@ class Configuration:
 
         def work(cause: str) -> list[Rebound]:
             live = self._reconfigured.get(target.number, {})
-            named = [(policy, policy.name) for policy in registry if policy.name is not None]
+            named = [(policy, policy.name) for policy in everything() if policy.name is not None]
             restored = {policy: dict(live.get((policy.type, name), {})) for policy, name in named}
             return self._take(target.contents, cause, [], restored)
 
@@ -241,7 +240,7 @@ class Configuration:
             problems = [*unfit(new, live), *unfit_pipelines(plan, new)]
         if problems:
             self._refuse(problems)
-        outgoing = {(one.type, one.name): dict(one._live) for one in registry if one.name is not None and one._live}
+        outgoing = {(one.type, one.name): dict(one._live) for one in everything() if one.name is not None and one._live}
         rebound = rebind(new.overrides, code=plan.code, live=live)
         plan.carry_out()
         number = self.version + 1

@@ -10,7 +10,7 @@ from everkeel.config.forms import DEFINITIONS, form_of
 from everkeel.config.parts import Schema
 from everkeel.config.rendering import render
 from everkeel.config.steps import LITERALS, own_keys
-from everkeel.config.types import SHORTHAND, known_types, settings_class
+from everkeel.config.types import PARTS, SHORTHAND, policy_types, settings_class
 from everkeel.runtime.settings import NAME, Flag
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
@@ -25,18 +25,16 @@ def schema() -> Schema:
     >>> schema()["properties"]["retry"]["additionalProperties"]
     {'$ref': '#/$defs/retry'}
     """
-    types = known_types()
+    types = policy_types()
     properties: Schema = {"$schema": {"type": "string"}}
     definitions: Schema = {name: make() for name, make in DEFINITIONS.items()}
     for policy_type in types:
-        properties[policy_type] = {
-            "type": ["object", "null"],
-            "propertyNames": {"minLength": 1},
-            "additionalProperties": {"$ref": f"#/$defs/{policy_type}"},
-            "description": f"settings of {policy_type} policies by name; 'default' for all of them",
-        }
+        properties[policy_type] = _by_name(policy_type, f"{policy_type} policies")
         definitions[policy_type] = _section(policy_type, {})
         definitions[f"{policy_type}_step"] = _step(policy_type)
+    for part in sorted(PARTS):
+        properties[part] = _by_name(part, f"each {part}")
+        definitions[part] = _section(part, {})
     properties["pipelines"] = {
         "type": ["object", "null"],
         "propertyNames": {"minLength": 1},
@@ -54,6 +52,15 @@ def schema() -> Schema:
         "properties": properties,
         "additionalProperties": False,
         "$defs": definitions,
+    }
+
+
+def _by_name(kind: str, whose: str) -> Schema:
+    return {
+        "type": ["object", "null"],
+        "propertyNames": {"minLength": 1},
+        "additionalProperties": {"$ref": f"#/$defs/{kind}"},
+        "description": f"settings of {whose} by name; 'default' for all of them",
     }
 
 

@@ -11,7 +11,7 @@ from everkeel.config.layers import Layer, Section
 from everkeel.config.names import NotYetError
 from everkeel.config.problems import Path, did_you_mean
 from everkeel.config.sections import PIPELINES, read_section, table_at
-from everkeel.config.types import SHORTHAND, known_types, settings_class
+from everkeel.config.types import PARTS, SHORTHAND, policy_types, settings_class
 from everkeel.runtime.settings import Names, is_name
 
 OWN = ("name", "key", "max_keys")
@@ -62,7 +62,10 @@ def _step(document: Document, path: Path, pipeline: str, given: Any, before: lis
         return None
     ((policy_type, inside),) = given.items()
     here = (*path, policy_type)
-    types = known_types()
+    types = policy_types()
+    if policy_type in PARTS:
+        document.wrong(here, f"guards no call; its settings stand under {policy_type}, beside {PIPELINES}")
+        return None
     if policy_type not in types:
         hint = did_you_mean(str(policy_type), types, f"; there are {', '.join(types)}")
         document.wrong(here, f"is no type of policy{hint}")

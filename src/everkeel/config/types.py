@@ -1,11 +1,12 @@
-"""Which types of policies there are, and what may be set on each. Those of Everkeel are imported when a file names
-them; those of an application are known as soon as their module is imported."""
+"""Which types of policies and parts there are, and what may be set on each. Those of Everkeel are imported when a file
+names them; policies of an application are known as soon as their module is imported."""
 
 from __future__ import annotations
 
 from importlib import import_module
 from typing import Any
 
+from everkeel.runtime.configured import AnyConfigured
 from everkeel.runtime.policy import Policy
 from everkeel.runtime.settings import Settings
 
@@ -28,6 +29,13 @@ HOMES: dict[str, tuple[str, str]] = {
 }
 """Where each type of policy lives. A test holds this against every policy there is."""
 
+PARTS: dict[str, tuple[str, str]] = {
+    "consumer": ("everkeel.messaging.consumer.consumer", "Consumer"),
+    "outbox": ("everkeel.messaging.outbox", "Outbox"),
+    "relay": ("everkeel.messaging.relay.relay", "Relay"),
+}
+"""The same for what is no policy and is in no pipeline."""
+
 SHORTHAND: dict[str, str] = {
     "adaptive_throttle": "multiplier",
     "bulkhead": "limit",
@@ -47,9 +55,14 @@ SHORTHAND: dict[str, str] = {
 """Which setting a bare value in a pipeline stands for: `timeout: 2s`."""
 
 
-def known_types() -> list[str]:
-    """Every type of policy that can be configured now, in order."""
+def policy_types() -> list[str]:
+    """Every type of policy there is now, in order: what a pipeline may be made of."""
     return sorted({*HOMES, *_own()})
+
+
+def known_types() -> list[str]:
+    """Everything that can be configured now, in order: policies and parts."""
+    return sorted({*PARTS, *policy_types()})
 
 
 def policy_class(policy_type: str) -> type[Policy[Any]]:
@@ -63,7 +76,12 @@ def policy_class(policy_type: str) -> type[Policy[Any]]:
 
 def settings_class(policy_type: str) -> type[Settings]:
     """What may be set on a type; KeyError where there is none."""
-    cls = policy_class(policy_type)
+    cls: type[AnyConfigured]
+    if policy_type in PARTS:
+        module, name = PARTS[policy_type]
+        cls = getattr(import_module(module), name)
+    else:
+        cls = policy_class(policy_type)
     for base in cls.__mro__:
         for generic in getattr(base, "__orig_bases__", ()):
             for argument in getattr(generic, "__args__", ()):

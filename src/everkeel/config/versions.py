@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from everkeel.config.layers import Layer, about, values
 from everkeel.config.steps import Step
 from everkeel.events import SettingChange
-from everkeel.runtime.policy import AnyPolicy, Rebound
+from everkeel.runtime.configured import AnyConfigured, Rebound
 from everkeel.runtime.settings import Settings
 
 
@@ -74,7 +74,7 @@ class Effective(NamedTuple):
     """default, code, a file and its line, env and the variable, or live."""
 
 
-def effective(policy: AnyPolicy, contents: Contents) -> dict[str, Effective]:
+def effective(policy: AnyConfigured, contents: Contents) -> dict[str, Effective]:
     """Every setting of a policy, with its source."""
     config = policy.config
     section = about(contents.layers, policy.type, policy.name) if policy.name is not None else {}

@@ -20,9 +20,10 @@ from everkeel.messaging.tracing import sending, traced
 from everkeel.messaging.transports.protocol import CONFIRMED, Message, Published, Transport
 from everkeel.runtime import events as hearing
 from everkeel.runtime.clock import Clock
+from everkeel.runtime.configured import Part
 from everkeel.runtime.crash import crash_point
 from everkeel.runtime.events import Listener, Subscription
-from everkeel.runtime.settings import Count, Mode, Seconds, Settings, seconds, setting
+from everkeel.runtime.settings import Choice, Count, Mode, Seconds, Settings, seconds, setting
 from everkeel.runtime.trouble import warn
 
 if TYPE_CHECKING:
@@ -41,14 +42,11 @@ class OutboxConfig(Settings):
 
     policy_type: ClassVar[str] = "outbox"
 
+    mode: Mode = setting(Choice("enforce", "off"), default="enforce")  # an event is written, or it is not
     max_size: int = setting(Count(at_least=1), default=1_048_576)
 
-    def check_together(self) -> None:
-        if self.mode == "shadow":
-            raise self.wrong("mode", self.mode, "must be 'enforce' or 'off': an event is written, or it is not")
 
-
-class Outbox:
+class Outbox(Part[OutboxConfig]):
     """Writes events into the transaction that changes the data they are about, so that neither exists alone.
 
     A `Relay` delivers them afterwards, at least once, in order per key. With `mode="off"` (in configuration `enabled:
@@ -89,14 +87,13 @@ class Outbox:
         mode: Mode = "enforce",
         clock: Clock | None = None,
     ) -> None:
+        super().__init__(name, OutboxConfig.make(name, {"max_size": max_size, "mode": mode}))
         self.engine = engine
         self.transport = transport
-        self.name = name
         self.topic = topic
-        self.config = OutboxConfig.make(name, {"max_size": max_size, "mode": mode})
         self.clock = clock or engine.clock
-        self._subscriptions: tuple[Subscription, ...] = ()
-        if mode == "enforce" and engine.capabilities.durable == "replicated" and not engine.capabilities.linearizable:
+        able = engine.capabilities
+        if self.config.mode == "enforce" and able.durable == "replicated" and not able.linearizable:
             raise ConfigError(f"outbox {name!r}", "engine", "must not lose what it has confirmed", engine.name)
 
     # ------------------------------------------------------------------ writing
@@ -168,7 +165,7 @@ class Outbox:
             self.wake()
         else:
             when_committed(tx, self._wake_through)
-        if self._subscriptions or hearing.everywhere:
+        if self.subscriptions or hearing.everywhere:
             from everkeel.events import EventWritten
 
             for row in rows:
@@ -250,20 +247,20 @@ class Outbox:
     def subscribe(self, listener: Listener, *types: builtins.type[events.Event]) -> Subscription:
         """Hear what happens to the events of this outbox: written, delivered, failed, dead-lettered."""
         subscription = Subscription(listener, types, self._unsubscribe)
-        self._subscriptions = (*self._subscriptions, subscription)
+        self.subscriptions = (*self.subscriptions, subscription)
         return subscription
 
     def _unsubscribe(self, subscription: Subscription) -> None:
-        self._subscriptions = tuple(other for other in self._subscriptions if other is not subscription)
+        self.subscriptions = tuple(other for other in self.subscriptions if other is not subscription)
 
     @property
     def heard(self) -> bool:
         """Does anybody listen?"""
-        return bool(self._subscriptions or hearing.everywhere)
+        return bool(self.subscriptions or hearing.everywhere)
 
     def tell(self, event: events.Event) -> None:
         """Tell those who listen."""
-        hearing.tell(event, self._subscriptions)
+        hearing.tell(event, self.subscriptions)
 
     def __repr__(self) -> str:
         return f"<Outbox {self.name!r} on {self.engine.name}>"

@@ -9,14 +9,12 @@ from __future__ import annotations
 import os
 import threading
 import weakref
-from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
-from types import CoroutineType, MappingProxyType
+from collections.abc import Awaitable, Callable, Hashable, Sequence
+from types import CoroutineType
 from typing import (
     TYPE_CHECKING,
     Any,
     ClassVar,
-    Generic,
-    NamedTuple,
     NoReturn,
     ParamSpec,
     Self,
@@ -31,10 +29,11 @@ from everkeel.errors import ConfigError
 from everkeel.runtime import block, settings, switch
 from everkeel.runtime import events as hub
 from everkeel.runtime.clock import DEFAULT, Clock
+from everkeel.runtime.configured import C, Configured, changing
 from everkeel.runtime.keyed import Keyed
 from everkeel.runtime.outcome import Verdict
 from everkeel.runtime.registry import registry
-from everkeel.runtime.settings import Mode, Settings, label
+from everkeel.runtime.settings import Mode, label
 from everkeel.runtime.signature import kind_of
 from everkeel.runtime.state import CallKind, State, fold
 from everkeel.runtime.tally import Tallies, read, tally
@@ -46,15 +45,11 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 T = TypeVar("T")
-C = TypeVar("C", bound=Settings)
 EventType: TypeAlias = "type[Event]"
 TypeOf: TypeAlias = "type[hub.E]"  # a policy has a `type` of its own, which hides the builtin
 
 living: weakref.WeakSet[AnyPolicy] = weakref.WeakSet()
 """Every policy there is, named or not."""
-_changing = threading.RLock()
-"""One live change at a time: two of them at once could leave a policy with the settings of one and the layers of the
-other. A call never takes it."""
 
 
 class Snapshot(TypedDict):
@@ -70,20 +65,17 @@ class Snapshot(TypedDict):
     would: dict[str, int]
 
 
-class Policy(Generic[C]):
+class Policy(Configured[C]):
     """One way of guarding calls. Use it as a decorator, with `call` / `acall`, in a pipeline, and where it says so as a
     block. State belongs to this object and is safe across threads and event loops."""
 
     __slots__ = (
-        "__weakref__", "_code", "_functions", "_key", "_layers", "_live", "_tap", "_watching",
-        "clock", "config", "counts", "lock", "name", "rejections", "settled", "state", "subscriptions",
+        "_functions", "_key", "_layers", "_tap", "_watching", "clock", "counts", "lock", "rejections", "state",
     )  # fmt: skip
 
     type: ClassVar[str] = "policy"
     no_block: ClassVar[str | None] = None
     """Why this policy cannot be a block, and what to write instead; None where a block works."""
-
-    config: C
 
     def __init__(
         self,
@@ -99,16 +91,12 @@ class Policy(Generic[C]):
             raise ConfigError(label(self.type, None), None, f"is used with parentheses: @{self.type}()", None)
         if name is not None and (not isinstance(name, str) or not name):
             raise ConfigError(label(self.type, None), "name", "must be a non-empty string", repr(name))
-        self.name, self._code, self.config = name, config, config
-        self.settled = False
-        """True: configuration from outside does not apply, whatever it says of the name or of all of the type."""
+        self._begin_with(name, config)
         self.clock: Clock = clock or DEFAULT
         self.lock = threading.Lock()
         self.counts = Tallies()
         self.rejections = tally()  # apart from the other counts: during an outage this is the hot one
-        self.subscriptions: tuple[hub.Subscription, ...] = ()
         self._functions: weakref.WeakSet[Weaving] | None = None
-        self._live: dict[str, Any] = {}
         self._key = None if key is None else (key, max_keys)
         if key is not None:
             if not callable(key):
@@ -124,7 +112,7 @@ class Policy(Generic[C]):
             self._under(settings.overrides, self._live)  # what is wrong must not leave it registered, half made
             registry.add(self, name, replace=replace)
             self.bind()
-        with _changing:
+        with changing:
             living.add(self)
 
     def make_state(self, key: Hashable = None) -> State:
@@ -136,11 +124,6 @@ class Policy(Generic[C]):
             return self.make_state()
         key, cap = self._key
         return Keyed(self, self.make_state, key, cap)
-
-    @property
-    def label(self) -> str:
-        """How the policy is called in messages: `retry 'fetch'`."""
-        return label(self.type, self.name)
 
     def __repr__(self) -> str:
         return f"<{self.label}{'' if self.mode == 'enforce' else ', ' + self.mode}>"
@@ -223,7 +206,7 @@ class Policy(Generic[C]):
 
     def woven_into(self, weaving: Weaving) -> None:
         """Remember a function to refresh when the layers change."""
-        with _changing:
+        with changing:
             if self._functions is None:
                 self._functions = weakref.WeakSet()
             self._functions.add(weaving)
@@ -245,7 +228,7 @@ class Policy(Generic[C]):
 
     def refresh(self) -> None:
         """Something changed that decorated functions have bound: let them look again."""
-        with _changing:
+        with changing:
             self._compose()
             for weaving in list(self._functions or ()):
                 weaving.refresh()
@@ -261,52 +244,12 @@ class Policy(Generic[C]):
     def mode(self, mode: Mode) -> None:
         self.reconfigure(mode=mode)
 
-    def reconfigure(self, **changes: Any) -> None:
-        """Change settings while the policy works. Validated as a whole, swapped at once, state is kept.
-
-        A call in flight keeps its permit and its plan; its result is judged by the config in force when it ends.
-        """
-        with _changing:
-            before = self.config
-            self._apply({**self._live, **changes})
-            after = self.config
-        self._announce(before, after)
-
-    def bind(self) -> None:
-        """Let configuration that was loaded from outside apply, under what was changed live."""
-        with _changing:
-            before = self.config
-            self._apply(self._live)
-            after = self.config
-        self._announce(before, after)
-
-    def _apply(self, live: dict[str, Any]) -> None:
-        new = self._under(settings.overrides, live)
-        self._live = live
-        self._take(new)
-
-    def _under(self, overrides: settings.Overrides, live: dict[str, Any], code: C | None = None) -> C:
-        code = self._code if code is None else code
-        outside = {} if self.name is None or self.settled else overrides(self.type, self.name)
-        return code.changed(self.name, {**outside, **live}) if outside or live else code
-
     def _take(self, new: C) -> None:
         old = self.config
         if new != old:
             self.config = new
             self.state.adapt(old, new)
             self.refresh()
-
-    def _announce(self, old: C, new: C) -> None:
-        if new == old or not self.heard():
-            return
-        from everkeel.events import ModeChanged, Reconfigured
-
-        names = [name for name in new.names() if getattr(old, name) != getattr(new, name)]
-        if "mode" in names:
-            self.emit(ModeChanged(policy=self.name, policy_type=self.type, before=old.mode, mode=new.mode))
-        changes = {name: (getattr(old, name), getattr(new, name)) for name in names}
-        self.emit(Reconfigured(policy=self.name, policy_type=self.type, changes=changes))
 
     def derive(self, name: str | None = None, **changes: Any) -> Self:
         """A new policy with this one's settings, some of them changed, and a state of its own."""
@@ -316,7 +259,7 @@ class Policy(Generic[C]):
 
     def start_over(self) -> None:
         """Forget everything that was learned and counted."""
-        with _changing:
+        with changing:
             self.counts = Tallies()
             self.rejections = tally()
             self.state = self._fresh_state()
@@ -333,13 +276,13 @@ class Policy(Generic[C]):
     def subscribe(self, listener: Callable[[Any], object], *types: EventType) -> hub.Subscription:
         """Hear this policy's events: all, or those of the given types. Answers a subscription to cancel."""
         subscription = hub.Subscription(listener, types, self._unsubscribe)
-        with _changing:
+        with changing:
             self.subscriptions = (*self.subscriptions, subscription)
             self.refresh()
         return subscription
 
     def _unsubscribe(self, subscription: hub.Subscription) -> None:
-        with _changing:
+        with changing:
             if subscription in self.subscriptions:
                 self.subscriptions = tuple(other for other in self.subscriptions if other is not subscription)
                 self.refresh()
@@ -432,52 +375,6 @@ def policies_of(fn: Callable[..., Any]) -> tuple[AnyPolicy, ...]:
     return tuple(policy for several in flat for policy in several)
 
 
-class Rebound(NamedTuple):
-    """A policy whose settings changed when configuration did."""
-
-    policy: AnyPolicy
-    before: Settings
-    after: Settings
-
-
-def override_with(source: settings.Overrides | None) -> None:
-    """Let `source(type, name)` answer what configuration says about named policies, those already made included.
-
-    All of them, or none: a value that is not allowed leaves the configuration before it in force.
-    """
-    announce(rebind(source))
-
-
-def rebind(
-    source: settings.Overrides | None,
-    *,
-    code: Mapping[AnyPolicy, Settings] = MappingProxyType({}),
-    live: Mapping[AnyPolicy, dict[str, Any]] = MappingProxyType({}),
-) -> list[Rebound]:
-    """The same without a word to listeners, which `announce` has. Answers what changed.
-
-    `code` and `live` replace the settings that policies were made with, and their live changes, in the same step.
-    """
-    overrides = source or settings.no_overrides
-    with _changing:
-        # All are asked for before the first one is changed: what raises, raises here.
-        policies = list(registry)
-        new = [policy._under(overrides, live.get(policy, policy._live), code.get(policy)) for policy in policies]
-        old = [policy.config for policy in policies]
-        settings.overrides = overrides
-        for policy, config in zip(policies, new, strict=True):
-            policy._code = code.get(policy, policy._code)
-            policy._live = live.get(policy, policy._live)
-            policy._take(config)
-    return [Rebound(*one) for one in zip(policies, old, new, strict=True) if one[1] != one[2]]
-
-
-def announce(rebound: Sequence[Rebound]) -> None:
-    """Tell those who listen to the policies; never under a lock."""
-    for policy, before, after in rebound:
-        policy._announce(before, after)
-
-
 def refuse_coroutine(owner: str, result: CoroutineType[Any, Any, Any]) -> NoReturn:
     """A coroutine that nobody guards is the bug that hides best: a sync call must not hand one out."""
     result.close()
@@ -491,20 +388,18 @@ _traced: Traced | None = None
 def trace_with(traced: Traced | None) -> None:
     """Let `traced(policy, layers)` add to the layers of every policy; None ends it, and nothing of it is left."""
     global _traced
-    with _changing:
+    with changing:
         _traced = traced
         _refresh_everyone()
 
 
 def _refresh_everyone() -> None:
-    with _changing:
+    with changing:
         for policy in list(living):
             policy.refresh()
 
 
 def _after_fork() -> None:
-    global _changing
-    _changing = threading.RLock()  # the thread that held it in the parent does not exist here
     for policy in list(living):
         policy.after_fork()
 

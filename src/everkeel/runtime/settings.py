@@ -387,4 +387,4 @@ def no_overrides(policy_type: str, name: str) -> Mapping[str, Any]:
 
 
 overrides: Overrides = no_overrides
-"""Asked for the values that configuration gives to a named policy; `policy.override_with` installs the answer."""
+"""Asked for the values that configuration gives to a named policy; `configured.override_with` installs the answer."""

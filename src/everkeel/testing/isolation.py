@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from everkeel.config import process
 from everkeel.policies.chaos import permission
 from everkeel.runtime import events, policy, settings, switch
-from everkeel.runtime.policy import override_with
+from everkeel.runtime.configured import no_parts, override_with
 from everkeel.runtime.registry import Registry, registry
 
 
@@ -29,7 +29,7 @@ def fresh_everkeel() -> Generator[Registry]:
     on, overrides, heard = switch.on, settings.overrides, events.everywhere
     chaotic, traced = permission.on, policy._traced
     try:
-        with registry.fresh(), process.fresh():
+        with registry.fresh(), no_parts(), process.fresh():
             if settings.overrides is not settings.no_overrides:
                 override_with(None)  # the registry is empty: this is about the policies to come
             yield registry

@@ -12,6 +12,7 @@ from everkeel.errors import ConfigError
 from everkeel.idempotency import core as idempotency
 from everkeel.idempotency.memory import MemoryIdempotencyStore
 from everkeel.messaging.consumer import reporting
+from everkeel.messaging.consumer.config import ConsumerConfig
 from everkeel.messaging.consumer.core import Rules
 from everkeel.messaging.consumer.handlers import Guarding, Handler, handler_of
 from everkeel.messaging.consumer.intake import Intake
@@ -19,9 +20,10 @@ from everkeel.messaging.dead_letters.service import DeadLetters
 from everkeel.messaging.event import Event
 from everkeel.messaging.inbox import Inbox
 from everkeel.messaging.transports.protocol import Delivery, Subscription, Transport
-from everkeel.runtime.backoff import Backoff, as_backoff, exponential
+from everkeel.runtime.backoff import Backoff, exponential
 from everkeel.runtime.clock import DEFAULT, Clock
-from everkeel.runtime.settings import Duration, Seconds
+from everkeel.runtime.configured import Part
+from everkeel.runtime.settings import Duration, Mode, Seconds
 
 if TYPE_CHECKING:
     F = TypeVar("F", bound=Callable[..., Any])
@@ -29,7 +31,7 @@ if TYPE_CHECKING:
 HOUSEKEEPING = 60.0
 
 
-class Consumer:
+class Consumer(Part[ConsumerConfig]):
     """Handles events: each once, in order per key, a few at a time; what cannot be handled becomes a dead letter.
 
     ::
@@ -68,8 +70,11 @@ class Consumer:
         on_rejected: Told of events that a handler rejects (`NotRetryable`): `on_rejected(event, error)`. Answer True
             (perhaps after awaiting) if it is dealt with, as a saga does that compensates; else it is a dead letter.
             After a crash in between it is told again.
+        mode: "enforce", or "off": it takes nothing, and what comes waits with the broker.
         clock: Where its time comes from, in place of the engine's.
     """
+
+    type = "consumer"
 
     def __init__(
         self,
@@ -91,27 +96,22 @@ class Consumer:
         park_followers: bool = False,
         dead_letter_topic: str | None = None,
         on_rejected: Callable[[Event, Exception], bool | Awaitable[bool | None] | None] | None = None,
+        mode: Mode = "enforce",
         clock: Clock | None = None,
     ) -> None:
         if not isinstance(name, str) or not name:
             raise ConfigError("consumer", "name", "must be a non-empty string", repr(name))
-        self.name, self.transport = name, transport
+        values = {
+            "mode": mode, "attempts": attempts, "backoff": backoff, "concurrency": concurrency, "prefetch": prefetch,
+            "lease": lease, "patience": patience, "max_pause": max_pause, "park_followers": park_followers,
+        }  # fmt: skip
+        super().__init__(name, ConsumerConfig.make(name, values))
+        self.transport = transport
         self.topics = (topics,) if isinstance(topics, str) else tuple(topics)
         if not self.topics or not all(isinstance(topic, str) and topic for topic in self.topics):
             raise ConfigError(self.label, "topics", "must name at least one topic", repr(topics))
         self.engine = engine
         self.clock = clock or (DEFAULT if engine is None else engine.clock)
-        self.concurrency = self._count("concurrency", concurrency)
-        self.prefetch = self._count("prefetch", 2 * self.concurrency if prefetch is None else prefetch)
-        self.lease = self._seconds("lease", lease)
-        try:
-            steps = as_backoff(backoff)
-        except ValueError as error:
-            raise ConfigError(self.label, "backoff", str(error), repr(backoff)) from None
-        self.rules = Rules(
-            self._count("attempts", attempts), steps, self._seconds("patience", patience),
-            self._seconds("max_pause", max_pause),
-        )  # fmt: skip
         if policies is not None and not hasattr(policies, "acall"):
             raise ConfigError(self.label, "policies", "must be a policy, a pipeline or a guard", repr(policies))
         self.policies = policies
@@ -120,28 +120,36 @@ class Consumer:
             inbox = Inbox(name, keeper, lease=idempotency.LEASE, retain=idempotency.RETAIN, clock=self.clock)
         self.inbox = inbox
         self.dead_letters = DeadLetters(engine) if dead_letters is None and engine is not None else dead_letters
-        self.park_followers, self.dead_letter_topic, self.on_rejected = park_followers, dead_letter_topic, on_rejected
+        self.dead_letter_topic, self.on_rejected = dead_letter_topic, on_rejected
         self._check_together()
         self.counts: Counter[str] = Counter()
         self._handlers: dict[str, Handler] = {}
         self._intake: Intake | None = None
         self._task: asyncio.Task[None] | None = None
 
+    def _take(self, new: ConsumerConfig) -> None:
+        super()._take(new)
+        self.rules: Rules = new.rules
+
     @property
-    def label(self) -> str:
-        """How it is called in messages."""
-        return f"consumer {self.name!r}"
+    def concurrency(self) -> int:
+        """How many handlers run at once; a change holds from the next start."""
+        return self.config.concurrency
 
-    def _count(self, parameter: str, value: int) -> int:
-        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-            raise ConfigError(self.label, parameter, "must be a whole number of at least 1", repr(value))
-        return value
+    @property
+    def prefetch(self) -> int:
+        """How many deliveries are held at most; a change holds from the next start."""
+        return self.config.prefetch or 2 * self.config.concurrency
 
-    def _seconds(self, parameter: str, value: Seconds) -> float:
-        try:
-            return Duration().check(value)
-        except ValueError as error:
-            raise ConfigError(self.label, parameter, str(error), repr(value)) from None
+    @property
+    def lease(self) -> float:
+        """For how long the transport lends a delivery."""
+        return self.config.lease
+
+    @property
+    def park_followers(self) -> bool:
+        """Do events wait behind a dead letter of their key?"""
+        return self.config.park_followers
 
     def _check_together(self) -> None:
         letters = self.dead_letters

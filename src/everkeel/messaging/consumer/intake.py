@@ -91,9 +91,12 @@ class Intake:
             task.add_done_callback(self.running.discard)
 
     async def _until_somebody_may(self) -> None:
-        """While every handler is paused, take nothing: what is not taken waits with the broker."""
+        """While the consumer is off or every handler paused, take nothing: what is not taken waits with the broker."""
         consumer = self._consumer
         while True:
+            if consumer.config.mode == "off":
+                await consumer.clock.asleep(0.25)  # whoever changes it may be in another thread, which cannot wake us
+                continue
             handlers = consumer.handlers()
             rest = min((one.paused_until for one in handlers), default=0.0) - consumer.clock.monotonic()
             if rest <= 0:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Self
 from uuid import uuid4
@@ -15,12 +15,14 @@ from everkeel.messaging.outbox import WAKEUP, Outbox
 from everkeel.messaging.relay.batch import Batch
 from everkeel.messaging.relay.config import RelayConfig
 from everkeel.messaging.relay.core import TopicHealth, by_topic, leases, suspect
-from everkeel.messaging.relay.numbers import Counters, RelayStats
+from everkeel.messaging.relay.numbers import Counters, RelayStats, attempted, waiting, working
 from everkeel.runtime.backoff import Backoff, Jitter, exponential, jittered
 from everkeel.runtime.clock import Clock
+from everkeel.runtime.configured import Part
 from everkeel.runtime.crash import crash_point
 from everkeel.runtime.settings import Mode, Seconds, seconds
 from everkeel.runtime.trouble import report, warn
+from everkeel.telemetry.names import Measurement, label
 
 if TYPE_CHECKING:
     from everkeel.messaging.transports.protocol import Transport
@@ -33,7 +35,7 @@ WATCH = 10.0
 """Seconds between two looks at what waits, for those who scrape."""
 
 
-class Relay:
+class Relay(Part[RelayConfig]):
     """Delivers what the outbox holds: at least once, in order per key, several keys and topics beside each other.
 
     Run it as a block or with `await relay.run()`. Several relays, in one process or on many machines, share the work.
@@ -86,17 +88,17 @@ class Relay:
         mode: Mode = "enforce",
         clock: Clock | None = None,
     ) -> None:
-        self.outbox = outbox
-        self.store = outbox.engine.outbox
-        self._transport = transport
-        self.name = name or outbox.name
-        self.clock = clock or outbox.clock
         values = {
             "batch": batch, "poll": poll, "lease": lease, "attempts": attempts, "backoff": backoff, "jitter": jitter,
             "outage_backoff": outage_backoff, "concurrency": concurrency, "per_topic": per_topic,
             "publish_timeout": publish_timeout, "park": park, "maintenance": maintenance, "mode": mode,
         }  # fmt: skip
-        self.config = RelayConfig.make(self.name, values)
+        name = name or outbox.name
+        super().__init__(name, RelayConfig.make(name, values))
+        self.outbox = outbox
+        self.store = outbox.engine.outbox
+        self._transport = transport
+        self.clock = clock or outbox.clock
         self.counters = Counters()
         self.owner = f"{socket.gethostname()}:{os.getpid()}:{uuid4().hex[:8]}"
         self.paused = self.config.mode == "off"
@@ -118,6 +120,12 @@ class Relay:
         self._warned = False
         self._store_failures = 0
         self._seen: OutboxStats | None = None
+
+    def _take(self, new: RelayConfig) -> None:
+        switched = new.mode != self.config.mode
+        super()._take(new)
+        if switched:  # a pause of an operator stays one, whatever else is changed
+            self.paused = new.mode == "off"
 
     @property
     def transport(self) -> Transport | None:
@@ -211,19 +219,21 @@ class Relay:
     async def stats(self) -> RelayStats:
         """The relay's counters, and what the store says is waiting."""
         mine = {name: getattr(self.counters, name) for name in Counters.__slots__}
-        return RelayStats(
-            outbox=await self.store.stats(), in_flight=sum(map(len, self._held.values())), paused=self.paused, **mine
-        )
+        return RelayStats(outbox=await self.store.stats(), in_flight=self._in_flight(), paused=self.paused, **mine)
 
     def snapshot(self) -> dict[str, float]:
-        """The numbers by their metrics' names, for whoever scrapes: what this relay counted, and what the store said
-        was waiting when it was last asked, which a running relay does every ten seconds."""
-        numbers = {f"everkeel.outbox.{name}": float(getattr(self.counters, name)) for name in Counters.__slots__}
-        numbers["everkeel.outbox.in_flight"] = float(sum(map(len, self._held.values())))
-        if self._seen is not None:
-            for name in ("depth", "leased", "delayed", "parked", "oldest_age"):
-                numbers[f"everkeel.outbox.{name}"] = float(getattr(self._seen, name))
-        return numbers
+        """The numbers by their metrics' names, such as `everkeel.outbox.depth{state=due}`, for whoever scrapes without
+        an exporter: what this relay counted, and what the store said was waiting when it was last asked, which a
+        running relay does every ten seconds."""
+        seen = [] if self._seen is None else waiting(self._seen)
+        return {label(one): float(one.value) for one in (*attempted(self.counters), *self.measure(), *seen)}
+
+    def measure(self) -> Iterator[Measurement]:
+        """What only this relay knows: for `StoreMetrics(engine, relays=[relay])`."""
+        return working(self.counters, self._in_flight(), self.paused)
+
+    def _in_flight(self) -> int:
+        return sum(map(len, self._held.values()))
 
     async def _watch(self) -> None:
         while True:
