@@ -7,6 +7,8 @@ import sqlite3
 import threading
 from contextlib import suppress
 
+import pytest
+
 from everkeel.engines import SQLiteEngine
 
 
@@ -101,5 +103,82 @@ def test_cancelled_while_its_commit_waits_for_a_thread_it_is_committed_all_the_s
             other.execute("BEGIN IMMEDIATE")  # nobody holds the database any more
             assert other.execute("SELECT count(*) FROM orders").fetchone() == (0,)
             other.close()
+
+    asyncio.run(scenario())
+
+
+def test_what_a_transaction_left_in_its_connection_is_not_found_by_the_next(tmp_path):
+    async def scenario():
+        async with SQLiteEngine(tmp_path / "shop.db") as engine:
+            used = []
+
+            def leave(connection):
+                used.append(connection)
+                connection.row_factory = sqlite3.Row
+                connection.execute("CREATE TEMP TABLE scratch (x)")
+
+            def look(connection):
+                used.append(connection)
+                assert connection.row_factory is None
+                connection.execute("CREATE TEMP TABLE scratch (x)")
+
+            async with engine.transaction() as tx:
+                await tx.run(leave)
+            async with engine.transaction() as tx:
+                await tx.run(look)
+            assert used[0] is not used[1]
+
+    asyncio.run(scenario())
+
+
+def test_a_cursor_that_was_left_open_does_not_spoil_the_next_transaction(tmp_path):
+    async def scenario():
+        async with SQLiteEngine(tmp_path / "shop.db") as engine:
+            async with engine.transaction() as tx:
+                await tx.run(lambda connection: connection.execute("CREATE TABLE orders (x)"))
+                await tx.run(lambda connection: connection.execute("INSERT INTO orders VALUES (1), (2)"))
+            async with engine.transaction() as tx:
+                reading = await tx.run(lambda connection: connection.execute("SELECT x FROM orders"))
+                assert reading.fetchone() == (1,)  # and not to its end
+            other = sqlite3.connect(engine.path, isolation_level=None)
+            other.execute("INSERT INTO orders VALUES (3)")
+            other.close()
+            async with engine.transaction() as tx:
+                rows = await tx.run(lambda connection: connection.execute("SELECT count(*) FROM orders").fetchone())
+                await tx.run(lambda connection: connection.execute("INSERT INTO orders VALUES (4)"))
+            assert rows == (3,)
+
+    asyncio.run(scenario())
+
+
+def test_two_engines_of_one_file_take_turns_without_sleeping(tmp_path):
+    path = tmp_path / "shop.db"
+
+    async def scenario():
+        # No patience with each other's locks at all: whoever had to look twice would fail.
+        async with SQLiteEngine(path) as one, SQLiteEngine(path) as two:
+            async with one.transaction() as tx:
+                await tx.run(lambda connection: connection.execute("CREATE TABLE orders (x)"))
+
+            async def write(engine, number):
+                async with engine.transaction() as tx:
+                    await tx.run(lambda connection: connection.execute("PRAGMA busy_timeout = 0"))
+                    await tx.run(lambda connection: connection.execute("INSERT INTO orders VALUES (?)", (number,)))
+
+            await asyncio.gather(*(write(engine, number) for number in range(10) for engine in (one, two)))
+            async with two.transaction() as tx:
+                count = await tx.run(lambda connection: connection.execute("SELECT count(*) FROM orders").fetchone())
+            assert count == (20,)
+
+    asyncio.run(scenario())
+
+
+def test_who_waits_too_long_for_another_transaction_is_told_as_sqlite_tells_it(tmp_path):
+    async def scenario():
+        async with SQLiteEngine(tmp_path / "shop.db", busy_timeout=0.05) as engine:
+            async with engine.transaction():
+                with pytest.raises(sqlite3.OperationalError, match="locked"):
+                    await engine.inbox.begin("billing", "e-1")
+            assert (await engine.inbox.begin("billing", "e-1")).fresh  # and nobody is locked out by that
 
     asyncio.run(scenario())

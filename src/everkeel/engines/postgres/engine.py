@@ -108,17 +108,34 @@ class PostgresEngine:
 
     # ------------------------------------------------------------------ running operations
 
-    async def run(self, operation: Operation[T], tx: Any = None, *, write: bool = True, atomic: bool = False) -> T:
+    async def run(
+        self,
+        operation: Operation[T],
+        tx: Any = None,
+        *,
+        write: bool = True,
+        atomic: bool = False,
+        durable: bool = True,
+    ) -> T:
         """Run an operation in the caller's transaction, or on a connection of the engine's.
 
-        `atomic`: it is more than one statement, and all of them count or none. `write` matters to other engines.
+        `atomic`: it is more than one statement, and all of them count or none. `write` and `durable` matter to other
+        engines.
         """
         if tx is not None:
             return await arun_on(tx, operation)
         async with self._connections.transaction() if atomic else self._connections.acquire() as connection:
             return await arun_on(connection, operation)
 
-    def run_sync(self, operation: Operation[T], tx: Any = None, *, write: bool = True, atomic: bool = False) -> T:
+    def run_sync(
+        self,
+        operation: Operation[T],
+        tx: Any = None,
+        *,
+        write: bool = True,
+        atomic: bool = False,
+        durable: bool = True,
+    ) -> T:
         """Run an operation in the caller's transaction, in code without an event loop."""
         if tx is None:
             raise ConfigError("PostgresEngine", "tx", "is needed where nothing is awaited", "None")

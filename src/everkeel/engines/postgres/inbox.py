@@ -32,10 +32,26 @@ class _PerThread:
         self.clock, self._dsn, self._pooler = engine.clock, engine._settings[0], engine._settings[4]
         self._mine = threading.local()
 
-    async def run(self, operation: Operation[T], tx: Any = None, *, write: bool = True, atomic: bool = False) -> T:
+    async def run(
+        self,
+        operation: Operation[T],
+        tx: Any = None,
+        *,
+        write: bool = True,
+        atomic: bool = False,
+        durable: bool = True,
+    ) -> T:
         raise TypeError("this is the inbox for code without an event loop")
 
-    def run_sync(self, operation: Operation[T], tx: Any = None, *, write: bool = True, atomic: bool = False) -> T:
+    def run_sync(
+        self,
+        operation: Operation[T],
+        tx: Any = None,
+        *,
+        write: bool = True,
+        atomic: bool = False,
+        durable: bool = True,
+    ) -> T:
         return run_on(self._connection() if tx is None else tx, operation)
 
     def _connection(self) -> Any:

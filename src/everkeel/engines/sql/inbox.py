@@ -2,6 +2,9 @@
 
 A first claim is one INSERT. Every other `begin` reads, decides purely and writes with the version it has read, so that
 the rules stand in one place; what ends a claim is one UPDATE, fenced by the claim's nonce.
+
+Only what must outlive a failing power supply is waited for until it is on the disk: that work is completed. A claim
+that is lost then was its process's, which is gone as well.
 """
 
 from __future__ import annotations
@@ -66,9 +69,25 @@ class SQLEngine(Protocol):
 
     clock: Clock
 
-    async def run(self, operation: Operation[T], tx: Any = None, *, write: bool = True, atomic: bool = False) -> T: ...
+    async def run(
+        self,
+        operation: Operation[T],
+        tx: Any = None,
+        *,
+        write: bool = True,
+        atomic: bool = False,
+        durable: bool = True,
+    ) -> T: ...
 
-    def run_sync(self, operation: Operation[T], tx: Any = None, *, write: bool = True, atomic: bool = False) -> T: ...
+    def run_sync(
+        self,
+        operation: Operation[T],
+        tx: Any = None,
+        *,
+        write: bool = True,
+        atomic: bool = False,
+        durable: bool = True,
+    ) -> T: ...
 
 
 class InboxOperations:
@@ -219,16 +238,16 @@ class SyncSQLInbox:
         wanted = core.request(
             scope, key, fingerprint=fingerprint, lease=lease, retain=retain, epoch=epoch, nonce=token_hex(16)
         )
-        return self._engine.run_sync(self._operations.begin(wanted), tx)
+        return self._engine.run_sync(self._operations.begin(wanted), tx, durable=False)
 
     def complete(self, token: Token, result: bytes | None = None, *, tx: Any = None) -> bool:
         return self._engine.run_sync(self._operations.complete(token, result), tx)
 
     def fail(self, token: Token, *, refund: bool = False, tx: Any = None) -> bool:
-        return self._engine.run_sync(self._operations.fail(token, refund), tx)
+        return self._engine.run_sync(self._operations.fail(token, refund), tx, durable=False)
 
     def extend(self, token: Token, lease: Seconds = LEASE) -> bool:
-        return self._engine.run_sync(self._operations.extend(token, core.length("lease", lease)))
+        return self._engine.run_sync(self._operations.extend(token, core.length("lease", lease)), durable=False)
 
     def get(self, scope: str, key: str) -> Record | None:
         return self._engine.run_sync(self._operations.get(scope, key), write=False)
@@ -237,7 +256,7 @@ class SyncSQLInbox:
         return self._engine.run_sync(self._operations.forget(scope, key, expect))
 
     def purge(self, limit: int = 1000) -> int:
-        return self._engine.run_sync(self._operations.purge(limit))
+        return self._engine.run_sync(self._operations.purge(limit), durable=False)
 
     def stats(self, scope: str | None = None) -> StoreStats:
         return self._engine.run_sync(self._operations.stats(scope), write=False)
@@ -264,16 +283,16 @@ class SQLInbox:
         wanted = core.request(
             scope, key, fingerprint=fingerprint, lease=lease, retain=retain, epoch=epoch, nonce=token_hex(16)
         )
-        return await self._engine.run(self._operations.begin(wanted), tx)
+        return await self._engine.run(self._operations.begin(wanted), tx, durable=False)
 
     async def complete(self, token: Token, result: bytes | None = None, *, tx: Any = None) -> bool:
         return await self._engine.run(self._operations.complete(token, result), tx)
 
     async def fail(self, token: Token, *, refund: bool = False, tx: Any = None) -> bool:
-        return await self._engine.run(self._operations.fail(token, refund), tx)
+        return await self._engine.run(self._operations.fail(token, refund), tx, durable=False)
 
     async def extend(self, token: Token, lease: Seconds = LEASE) -> bool:
-        return await self._engine.run(self._operations.extend(token, core.length("lease", lease)))
+        return await self._engine.run(self._operations.extend(token, core.length("lease", lease)), durable=False)
 
     async def get(self, scope: str, key: str) -> Record | None:
         return await self._engine.run(self._operations.get(scope, key), write=False)
@@ -282,7 +301,7 @@ class SQLInbox:
         return await self._engine.run(self._operations.forget(scope, key, expect))
 
     async def purge(self, limit: int = 1000) -> int:
-        return await self._engine.run(self._operations.purge(limit))
+        return await self._engine.run(self._operations.purge(limit), durable=False)
 
     async def stats(self, scope: str | None = None) -> StoreStats:
         return await self._engine.run(self._operations.stats(scope), write=False)

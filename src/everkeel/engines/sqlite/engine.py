@@ -18,6 +18,7 @@ from everkeel.engines.sql.migrations import VERSION_TABLE, missing
 from everkeel.engines.sql.runners import arun_on, run, run_on, runner_of
 from everkeel.engines.sql.statement import Operation
 from everkeel.engines.sqlite.outbox import SQLiteOutbox
+from everkeel.engines.sqlite.connections import Connections
 from everkeel.engines.sqlite.schema import CREATE_VERSIONS, MIGRATIONS
 from everkeel.engines.wakeup import LocalWakeup
 from everkeel.errors import ConfigError
@@ -102,7 +103,9 @@ class SQLiteEngine:
         self._create_schema, self._validate = create_schema, validate
         self._connection: sqlite3.Connection | None = None
         # One thread for what the engine does itself: SQLite has one writer at a time anyway. Transactions have their
+        self._connections = Connections(self.path, self._busy_timeout)
         # own, because one that is open must not stop the thread that the others wait for.
+        self._undurable: sqlite3.Connection | None = None  # for what may be lost when the power fails
         self._thread: ThreadPoolExecutor | None = None
         self._transactions: ThreadPoolExecutor | None = None
         # Those who wait for the database must not take the threads in which whoever has it would come to its end.
@@ -134,44 +137,73 @@ class SQLiteEngine:
 
     # ------------------------------------------------------------------ running operations
 
-    async def run(self, operation: Operation[T], tx: Any = None, *, write: bool = True, atomic: bool = True) -> T:
+    async def run(
+        self,
+        operation: Operation[T],
+        tx: Any = None,
+        *,
+        write: bool = True,
+        atomic: bool = True,
+        durable: bool = True,
+    ) -> T:
         """Run an operation: in the caller's transaction, or in one of its own that nobody else writes beside.
 
         `write=False`: it only reads, and need not wait for writers. Everything else is atomic here anyway.
         """
         if tx is None:
             loop = asyncio.get_running_loop()
-            return await loop.run_in_executor(self._started(), self._alone, operation, write)
+            return await loop.run_in_executor(self._started(), self._alone, operation, write, durable)
+        `durable=False`: it is not waited for until it is on the disk. For leases, which nobody holds any more after
+        the power failed; a process that dies loses nothing.
         if isinstance(tx, SQLiteTransaction):
             return await tx.run(lambda connection: run(operation, runner_of(connection)[0]))
         return await arun_on(tx, operation)
 
-    def run_sync(self, operation: Operation[T], tx: Any = None, *, write: bool = True, atomic: bool = True) -> T:
+    def run_sync(
+        self,
+        operation: Operation[T],
+        tx: Any = None,
+        *,
+        write: bool = True,
+        atomic: bool = True,
+        durable: bool = True,
+    ) -> T:
         """The same for code without an event loop."""
         if tx is None:
-            return self._started().submit(self._alone, operation, write).result()
+            return self._started().submit(self._alone, operation, write, durable).result()
         return run_on(tx, operation)
 
-    def _alone(self, operation: Operation[T], write: bool) -> T:
-        connection = self._connection
-        if connection is None:
-            connection = self._connection = self._open()
+    def _alone(self, operation: Operation[T], write: bool, durable: bool) -> T:
+        connection = self._own(durable or not write)
         runner = runner_of(connection)[0]
         if not write:
             return run(operation, runner)
-        connection.execute("BEGIN IMMEDIATE")
+        self._connections.enter()
         try:
-            result = run(operation, runner)
-            connection.commit()
-        except BaseException:
-            connection.rollback()  # also where the commit failed, or the next one could not begin
-            raise
+            connection.execute("BEGIN IMMEDIATE")
+            try:
+                result = run(operation, runner)
+                connection.commit()
+            except BaseException:
+                connection.rollback()  # also where the commit failed, or the next one could not begin
+                raise
+        finally:
+            self._connections.leave()
         return result
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[SQLiteTransaction]:
         """Several writes as one."""
         self._started()
+    def _own(self, durable: bool) -> sqlite3.Connection:
+        if durable:
+            if self._connection is None:
+                self._connection = self._connections.open()
+            return self._connection
+        if self._undurable is None:
+            self._undurable = self._connections.open(durable=False)
+        return self._undurable
+
         assert self._transactions is not None
         assert self._beginning is not None
         loop = asyncio.get_running_loop()
@@ -180,36 +212,26 @@ class SQLiteEngine:
             connection = await asyncio.shield(beginning)
         except asyncio.CancelledError:
             # The thread begins it all the same, and an open transaction that nobody ends locks everybody out.
-            beginning.add_done_callback(_end_unused)
+            beginning.add_done_callback(self._end_unused)
             raise
         tx = SQLiteTransaction(connection, self._transactions)
         try:
             yield tx
         except BaseException:
-            await tx.end(_rollback)
+            await tx.end(self._connections.roll_back)
             raise
-        await tx.end(_commit)
+        await tx.end(self._connections.commit)
         for act in tx.committed:
             act()
 
     def _begin(self) -> sqlite3.Connection:
-        connection = self._open()
-        try:
-            connection.execute("BEGIN IMMEDIATE")
-        except BaseException:
-            connection.close()
-            raise
-        return connection
+        return self._connections.begin()
+
+    def _end_unused(self, beginning: asyncio.Future[sqlite3.Connection]) -> None:
+        if not beginning.cancelled() and beginning.exception() is None:
+            self._connections.roll_back(beginning.result())
 
     # ------------------------------------------------------------------ life
-
-    def _open(self) -> sqlite3.Connection:
-        connection = sqlite3.connect(
-            self.path, timeout=self._busy_timeout, isolation_level=None, check_same_thread=False
-        )
-        connection.execute("PRAGMA journal_mode = WAL")
-        connection.execute("PRAGMA synchronous = FULL")  # NORMAL would lose the last commits when the power fails
-        return connection
 
     def _started(self) -> ThreadPoolExecutor:
         with self._starting:
@@ -226,7 +248,8 @@ class SQLiteEngine:
             return self._thread
 
     def _migrate(self) -> None:
-        connection = self._connection = self._open()
+        self._connections = Connections(self.path, self._busy_timeout)  # anew: it may have been closed before
+        connection = self._own(durable=True)
         connection.execute("BEGIN IMMEDIATE")
         try:
             connection.execute(CREATE_VERSIONS)
@@ -261,9 +284,7 @@ class SQLiteEngine:
             threads, self._thread = (self._thread, self._transactions, self._beginning), None
         if threads[0] is None:
             return
-        connection, self._connection = self._connection, None
-        if connection is not None:
-            await asyncio.get_running_loop().run_in_executor(threads[0], connection.close)
+        await asyncio.get_running_loop().run_in_executor(threads[0], self._close)
         for pool in threads:
             if pool is not None:
                 pool.shutdown(wait=False)
@@ -271,6 +292,13 @@ class SQLiteEngine:
     async def __aenter__(self) -> Self:
         await self.start()
         return self
+
+    def _close(self) -> None:
+        for connection in (self._connection, self._undurable):
+            if connection is not None:
+                connection.close()
+        self._connection = self._undurable = None
+        self._connections.close()
 
     async def __aexit__(self, *error: object) -> None:
         await self.close()
@@ -293,22 +321,3 @@ def _shapes(connection: sqlite3.Connection) -> dict[str, Shape]:
                 key = connection.execute("SELECT name FROM pragma_index_info(?) ORDER BY seqno", (name,))
                 shape.unique.add(tuple(column for (column,) in key))
     return found
-
-
-def _end_unused(beginning: asyncio.Future[sqlite3.Connection]) -> None:
-    if not beginning.cancelled() and beginning.exception() is None:
-        _rollback(beginning.result())
-
-
-def _commit(connection: sqlite3.Connection) -> None:
-    try:
-        connection.commit()
-    finally:
-        connection.close()
-
-
-def _rollback(connection: sqlite3.Connection) -> None:
-    try:
-        connection.rollback()
-    finally:
-        connection.close()

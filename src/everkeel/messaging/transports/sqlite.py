@@ -144,7 +144,9 @@ class SQLiteSubscription(BufferedSubscription["SQLiteDelivery"]):
             self._joined = True
         token = uuid4().hex
         now = self.clock.time()
-        rows = await self.transport.engine.run(_fetch(self.topics, self.group, limit, self.lease, token, now))
+        # Not waited for until it is on the disk: when the power fails, nobody holds anything any more.
+        fetching = _fetch(self.topics, self.group, limit, self.lease, token, now)
+        rows = await self.transport.engine.run(fetching, durable=False)
         return [self._delivery(row, token) for row in rows]
 
     def _delivery(self, row: Sequence[Any], token: str) -> SQLiteDelivery:
@@ -191,7 +193,8 @@ class SQLiteDelivery(HeldDelivery):
         values: dict[str, Any] = {"topic": self.topic, "group": self.group, "seq": self.seq, "token": self.token}
         if seconds is not None:
             values["until"] = transport.clock.time() + seconds
-        kept = await transport.engine.run(_count(Statement(f"{change} WHERE {_HELD}", values)))
+        # Nor is this: one that was acknowledged and comes again after the power failed, the inbox knows.
+        kept = await transport.engine.run(_count(Statement(f"{change} WHERE {_HELD}", values)), durable=False)
         transport.wake()
         return kept > 0
 
