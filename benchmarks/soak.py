@@ -63,6 +63,8 @@ class Soak:
         self.customers = Customers(stage.world.url("orders"), tries=400)
         self.scene = Scene(stage, self.customers, 1, Outcome("soak", ""), lambda _: None)
         self.samples: list[dict[str, float]] = []
+        self.failed: list[BaseException] = []
+        """Orders that got an answer no shop should give."""
 
     @property
     def on(self) -> bool:
@@ -76,20 +78,33 @@ class Soak:
             task = asyncio.ensure_future(self.scene.buy(1, item=item))
             under_way.add(task)
             task.add_done_callback(under_way.discard)
+            task.add_done_callback(self._ended)
             await asyncio.sleep(1 / self._rate)
-        await asyncio.gather(*under_way)
+        if under_way:
+            await asyncio.wait(under_way)
+
+    def _ended(self, order: asyncio.Task[object]) -> None:
+        if not order.cancelled() and (error := order.exception()) is not None:
+            self.failed.append(error)
 
     async def faults(self) -> None:
         """A slow provider, one that is down, a bug that buries events: each for a moment, over and over."""
         while self.on:
             for fault in ({"mode": "slow"}, {"mode": "down"}, {"broken": True}):
-                await self.scene.provider(**fault)
+                await self.tell(**fault)
                 await asyncio.sleep(3.0)
-                await self.scene.provider(mode="fine", broken=False)
+                await self.tell(mode="fine", broken=False)
                 await self.replay()
                 await asyncio.sleep(5.0)
                 if not self.on:
                     return
+
+    async def tell(self, **fault: object) -> None:
+        """Insist: a provider that stays broken because nobody heard that it is fine would fill the backlog."""
+        for _ in range(20):
+            with suppress(httpx2.HTTPError):
+                return await self.scene.provider(**fault)
+            await asyncio.sleep(0.5)
 
     async def replay(self) -> int:
         with suppress(httpx2.HTTPError):
@@ -132,6 +147,7 @@ async def soak(engine: str, transport: str, seconds: float, rate: float) -> int:
         checks = await director.closing_time(stage, run.customers, View(quiet=True), within=120.0)
         lines, grew = run.table()
         wrong = [check.name for check in checks if not check.holds]
+        wrong += sorted({f"an order was answered with {error}" for error in run.failed})
         print(f"{seconds:.0f} s on {engine} and {transport}: {len(run.customers.accepted)} orders", *lines, sep="\n")
         for what in (*(f"grew: {name}" for name in grew), *(f"wrong: {name}" for name in wrong)):
             print(what)
