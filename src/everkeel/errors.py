@@ -809,14 +809,15 @@ class SagaStateError(SagaError):
 
 
 class SagaConflictError(SagaError):
-    """A saga of this id exists already, and is another one: of another type, or with another input.
+    """A saga of this id is there, and is not what the caller takes it for: of another type, with another input, or
+    changed since it was seen.
 
-    >>> print(SagaConflictError("order", "order-7", "began with another input"))
-    saga 'order' 'order-7' exists already: began with another input
+    >>> print(SagaConflictError("order", "order-7", "it began with another input"))
+    saga 'order' 'order-7' is not as expected: it began with another input
     """
 
     def __str__(self) -> str:
-        return f"{self._saga} exists already: {self.args[2]}"
+        return f"{self._saga} is not as expected: {self.args[2]}"
 
 
 class SagaCompensatedError(SagaError):

@@ -43,6 +43,8 @@ class SagaState(StrEnum):
 
 TERMINAL = frozenset({SagaState.COMPLETED, SagaState.COMPENSATED, SagaState.FAILED})
 """Whoever is there stays there."""
+STOPPED = frozenset({SagaState.COMPENSATION_BLOCKED, SagaState.PARKED})
+"""Where nothing more happens until an operator says so."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -74,6 +76,19 @@ class SagaRow:
     ended_at: float | None
     now: float
     """The store's time when the row was read."""
+
+    @property
+    def unsettled(self) -> bool:
+        """Has it ended, and a step that was done late could not be undone? Its state stays; somebody must decide.
+
+        Nobody is to look at it by themselves, and yet it is at a step.
+        """
+        return self.state is SagaState.COMPENSATED and self.due_at is None and self.step is not None
+
+    @property
+    def attention(self) -> bool:
+        """Does it wait for an operator?"""
+        return self.state in STOPPED or self.unsettled
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -127,6 +142,8 @@ class SagaFilter:
     step: str | None = None
     correlation: str | None = None
     timed_out: bool | None = None
+    attention: bool | None = None
+    """True: those that wait for an operator, because they cannot go on or a late step could not be undone."""
     since: float | None = None
     until: float | None = None
     older_than: float | None = None
@@ -140,6 +157,7 @@ class SagaFilter:
             (self.cause, row.cause),
             (self.correlation, row.correlation_id),
             (self.timed_out, row.timed_out),
+            (self.attention, row.attention),
         )
         return (
             all(wanted is None or wanted == had for wanted, had in pairs)
@@ -166,6 +184,8 @@ class SagaTypeStats:
 
     by_state: Mapping[SagaState, int] = field(default_factory=dict)
     timed_out: int = 0
+    unsettled: int = 0
+    """How many have ended with a late step that could not be undone: they wait for an operator."""
     oldest_active: float = 0.0
     """Seconds since the oldest saga began that has not ended; 0 when there is none."""
     mean_duration: float | None = None
@@ -245,6 +265,10 @@ class SagaStore(Protocol):
         """Hold on for `lease` seconds from now; answers those still held, with their revisions."""
         ...
 
+    async def held(self, owner: str, ids: Collection[str]) -> Mapping[str, int]:
+        """Those of them that `owner` holds, with their revisions; nothing is written."""
+        ...
+
     async def query(self, wanted: SagaFilter, *, limit: int, cursor: str | None = None) -> SagaRowPage:
         """A page of sagas, the newest first."""
         ...
@@ -258,5 +282,6 @@ class SagaStore(Protocol):
         ...
 
     async def purge(self, older_than: float, limit: int) -> int:
-        """Delete up to `limit` sagas that ended so many seconds ago, and of which nothing is left to do."""
+        """Delete up to `limit` sagas that ended so many seconds ago, and of which nothing is left to do: by us, or
+        by an operator (`unsettled`)."""
         ...

@@ -12,11 +12,12 @@ if _TYPE_CHECKING:
     from everkeel.sagas.choreography import Choreography, Reaction
     from everkeel.sagas.compensations import Compensation, CompensationRegistry
     from everkeel.sagas.context import Context
-    from everkeel.sagas.definition import NOTHING, Parallel, Saga, Step
+    from everkeel.sagas.definition import Saga
     from everkeel.sagas.handle import Handle
     from everkeel.sagas.orchestrator import Orchestrator
     from everkeel.sagas.record import Entry, StepRecord, StepStatus
     from everkeel.sagas.service import Sagas
+    from everkeel.sagas.steps import NOTHING, Parallel, Step
     from everkeel.sagas.view import SagaPage, SagaSummary, SagaView
 
 __all__ = [
@@ -30,11 +31,12 @@ _HOMES = {
     "everkeel.sagas.choreography": ("Choreography", "Reaction"),
     "everkeel.sagas.compensations": ("Compensation", "CompensationRegistry"),
     "everkeel.sagas.context": ("Context",),
-    "everkeel.sagas.definition": ("NOTHING", "Parallel", "Saga", "Step"),
+    "everkeel.sagas.definition": ("Saga",),
     "everkeel.sagas.handle": ("Handle",),
     "everkeel.sagas.orchestrator": ("Orchestrator",),
     "everkeel.sagas.record": ("Entry", "StepRecord", "StepStatus"),
     "everkeel.sagas.service": ("Sagas",),
+    "everkeel.sagas.steps": ("NOTHING", "Parallel", "Step"),
     "everkeel.sagas.view": ("SagaPage", "SagaSummary", "SagaView"),
 }
 

@@ -17,11 +17,12 @@ from everkeel.messaging.event import Event
 from everkeel.messaging.rows import row_of
 from everkeel.runtime.crash import crash_point
 from everkeel.runtime.settings import Count, Duration, Seconds
-from everkeel.sagas.definition import DEADLINE, check_order, checked, is_name
+from everkeel.sagas.definition import DEADLINE, check_order
 from everkeel.sagas.driver import change_of
 from everkeel.sagas.happenings import Begun, Done, Happening, Rejected, Undone
 from everkeel.sagas.machine import Decision, Shape, StepShape, begin, decide
 from everkeel.sagas.record import Record, decoded, encoded
+from everkeel.sagas.steps import checked, is_name
 
 if TYPE_CHECKING:
     from everkeel.messaging.consumer.consumer import Consumer

@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from everkeel.sagas.choreography import Choreography, Reaction
 from everkeel.sagas.compensations import Compensation, CompensationRegistry
-from everkeel.sagas.definition import NOTHING, Saga, Step
+from everkeel.sagas.definition import Saga
+from everkeel.sagas.steps import NOTHING, Step
 
 if TYPE_CHECKING:
     Drawable: TypeAlias = Saga[Any, Any, Any] | Choreography | CompensationRegistry

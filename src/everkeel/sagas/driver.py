@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
-from everkeel.engines.sagas import SagaChange, SagaRow, SagaState
+from everkeel.engines.sagas import STOPPED, SagaChange, SagaRow
 from everkeel.errors import SagaConflictError, SagaStateError
 from everkeel.runtime.crash import crash_point
 from everkeel.runtime.trouble import report as report_trouble
@@ -17,9 +17,6 @@ from everkeel.sagas.record import Record, StepStatus, decoded, encoded
 
 if TYPE_CHECKING:
     from everkeel.sagas.orchestrator import Orchestrator
-
-STOPPED = frozenset({SagaState.COMPENSATION_BLOCKED, SagaState.PARKED})
-"""Where nothing more happens until an operator says so."""
 
 
 class Driver:

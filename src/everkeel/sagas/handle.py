@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from everkeel.engines.sagas import SagaState
 from everkeel.errors import SagaCompensatedError, SagaStoppedError
 from everkeel.runtime.settings import Seconds
-from everkeel.sagas.definition import Saga, typed
+from everkeel.sagas.definition import Saga
+from everkeel.sagas.values import typed
 from everkeel.sagas.view import SagaView
 
 if TYPE_CHECKING:

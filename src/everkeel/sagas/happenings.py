@@ -124,3 +124,10 @@ class Abandon(Order):
 
 
 Happening: TypeAlias = Begun | Done | Rejected | Failed | Undone | UndoFailed | TakenOver | Tick | Poisoned | Order
+
+
+def word_of(happening: object) -> str:
+    """What it is called in errors and timelines."""
+    words = {"SkipUndo": "skip", "RetryUndo": "retry", "MarkUndone": "mark_done", "Abandon": "fail"}
+    name = type(happening).__name__
+    return words.get(name, name.lower())

@@ -8,6 +8,9 @@ what to do now. It knows no clock, no store and no network.
     RUNNING <-> PARKED, COMPENSATING <-> PARKED
     PARKED, COMPENSATION_BLOCKED -> FAILED   an operator gives up
 
+A step that is done after the saga was COMPENSATED is undone all the same. If that fails for good the saga stays where
+it is, with that step UNDO_FAILED, until an operator retries, skips or marks it.
+
     step: READY -> RUNNING -> DONE | REJECTED | UNKNOWN | LATE_DONE;  READY -> SKIPPED
           DONE | UNKNOWN | LATE_DONE -> UNDOING -> UNDONE | UNDO_FAILED | UNDO_SKIPPED
 """
@@ -66,7 +69,7 @@ class _Turn(Orders):
     def take(self, happening: Happening) -> None:
         step = getattr(happening, "step", None)
         if step is not None and step not in self.steps:
-            raise self.illegal(_word(happening), step, "there is no such step")
+            raise self.illegal(happened.word_of(happening), step, "there is no such step")
         if isinstance(happening, happened.Order):
             ORDERS[type(happening)](self, happening)
         else:
@@ -200,9 +203,3 @@ class _Turn(Orders):
         resting = stuck and not busy if stuck else record.ended and not busy and not moments
         look_at = min(moments) if moments and not stuck else None
         return Decision(record, tuple(self.launches), tuple(self.cancels), tuple(self.entries), look_at, resting)
-
-
-def _word(happening: object) -> str:
-    words = {"SkipUndo": "skip", "RetryUndo": "retry", "MarkUndone": "mark_done", "Abandon": "fail"}
-    name = type(happening).__name__
-    return words.get(name, name.lower())

@@ -15,13 +15,8 @@ from uuid import uuid4
 
 from everkeel import events
 from everkeel.engines.rows import OutboxRow
-from everkeel.engines.sagas import TERMINAL, NewSaga, SagaRow, SagaStore
-from everkeel.errors import (
-    ConfigError,
-    SagaConflictError,
-    SagaNotFoundError,
-    UnknownSagaError,
-)
+from everkeel.engines.sagas import NewSaga, SagaRow, SagaStore
+from everkeel.errors import ConfigError
 from everkeel.messaging.commits import when_committed
 from everkeel.messaging.event import Event
 from everkeel.messaging.outbox import WAKEUP as OUTBOX
@@ -35,15 +30,17 @@ from everkeel.runtime.settings import Count, Duration, Kind, Seconds
 from everkeel.runtime.trouble import report as report_trouble
 from everkeel.sagas import reporting
 from everkeel.sagas.choreography import Tracker
-from everkeel.sagas.definition import Definitions, Saga, plain, typed
-from everkeel.sagas.driver import STOPPED, Driver, change_of
+from everkeel.sagas.definition import Definitions, Saga
+from everkeel.sagas.driver import Driver
 from everkeel.sagas.handle import Handle
 from everkeel.sagas.happenings import Done, Order
-from everkeel.sagas.machine import Decision, begin, decide
+from everkeel.sagas.hearsay import Heard, note_late, pass_on
+from everkeel.sagas.machine import Decision, begin
 from everkeel.sagas.performing import Report
-from everkeel.sagas.record import Record, StepRecord, decoded, encoded
-from everkeel.sagas.service import WAKEUP, Sagas
-from everkeel.sagas.view import SagaView
+from everkeel.sagas.record import Record, StepRecord, encoded
+from everkeel.sagas.service import WAKEUP
+from everkeel.sagas.starting import check_known, check_same, checked_input, new_id
+from everkeel.sagas.waiting import until_over
 from everkeel.sagas.watching import Watcher
 from everkeel.sagas.writer import Writer
 
@@ -115,7 +112,7 @@ class Orchestrator:
         for definition in definitions:
             self.add(definition)
         self.owner = f"{socket.gethostname()}:{os.getpid()}:{uuid4().hex[:8]}"
-        self.sagas = _Heard(self)
+        self.sagas = Heard(self)
         """To look at sagas and tell them what to do."""
         self.tracker = Tracker(self)
         self._watcher = Watcher(self)
@@ -183,17 +180,9 @@ class Orchestrator:
             deadline: Seconds for its way forward, in place of the definition's.
             tx: Your own transaction on the engine's database: the saga exists if you commit, and begins then.
         """
-        self._know(saga, id)
-        key = str(uuid4()) if id is None else id
-        for what, text in (("id", key), ("correlation_id", correlation_id)):
-            if text is not None and not _is_id(text):
-                allowed = "must be a printable text that is not empty, of at most 255 characters"
-                raise ConfigError(f"saga {saga.name!r}", what, allowed, repr(text)[:80])
-        try:
-            given = plain(input)
-            typed(given, saga.input)
-        except (TypeError, ValueError, RecursionError) as error:
-            raise ConfigError(f"saga {saga.name!r}", "input", f"cannot be used: {error}", repr(input)[:200]) from error
+        check_known(self, saga, id)
+        key = new_id(saga, id, correlation_id)
+        given = checked_input(saga, input)
         within = saga.deadline if deadline is None else self._checked("deadline", Duration(), deadline)
         record = Record(
             id=key, type=saga.name, version=saga.version, input=given, data=saga.first_state(),
@@ -216,7 +205,7 @@ class Orchestrator:
         crash_point("saga.after_create")
         self.learn(row)
         if not created:
-            self._same(row, saga, given)
+            check_same(row, saga, given)
         elif mine:
             self.saved(decision, emitted=bool(new.emit))
             decision = replace(decision, record=replace(decision.record, deadline_at=row.deadline_at))
@@ -244,55 +233,9 @@ class Orchestrator:
         """A handle of a saga that was started before, perhaps elsewhere."""
         return Handle(self, saga, id, created=False)
 
-    def _know(self, saga: Any, id: str | None) -> None:
-        if not isinstance(saga, Saga):
-            raise ConfigError(f"orchestrator {self.name!r}", "saga", "must be a Saga", repr(saga))
-        known = self.definitions.get(saga.name, saga.version)
-        if known is None:
-            raise UnknownSagaError(saga.name, id or "(new)", saga.version, self.definitions.keys())
-        if known is not saga:
-            raise ConfigError(f"saga {saga.name!r}", "version", f"{saga.version} has another definition here", None)
-
-    def _same(self, row: SagaRow, saga: Saga[Any, Any, Any], given: Any) -> None:
-        if row.type != saga.name:
-            raise SagaConflictError(saga.name, row.id, f"it is a saga {row.type!r}")
-        if decoded(row).input != given:
-            raise SagaConflictError(saga.name, row.id, "it began with another input")
-
     async def wait(self, id: str, timeout: Seconds | None = None) -> Record:
         """Wait until a saga has ended or cannot go on without an operator, whoever carries it on."""
-        if timeout is None:
-            return await self._wait(id)
-        limit = self._checked("timeout", Duration(), timeout)
-        task = asyncio.ensure_future(self._wait(id))
-        timer = self.clock.later(asyncio.get_running_loop(), limit, task.cancel)
-        try:
-            return await task
-        except asyncio.CancelledError:
-            current = asyncio.current_task()
-            if current is not None and current.cancelling():
-                task.cancel()
-                raise
-            raise TimeoutError(f"saga {id!r} was not over within {limit:g} s; it goes on") from None
-        finally:
-            timer.cancel()
-
-    async def _wait(self, id: str) -> Record:
-        pause = 0.02
-        while True:
-            if (driver := self.drivers.get(id)) is not None:
-                both: set[asyncio.Future[Any]] = {driver.finished, driver.gone}
-                await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
-                if driver.finished.done():
-                    return driver.finished.result()
-            row = await self.store.load(id)
-            if row is None:
-                raise SagaNotFoundError(None, id)
-            if row.state in TERMINAL or row.state in STOPPED:
-                return decoded(row)
-            if id not in self.drivers:
-                await self.clock.asleep(pause)
-                pause = min(1.0, pause * 1.5)
+        return await until_over(self, id, None if timeout is None else self._checked("timeout", Duration(), timeout))
 
     # ------------------------------------------------------------------ life
 
@@ -398,34 +341,11 @@ class Orchestrator:
         if (driver := self.drivers.get(id)) is not None:
             driver.tell(report)
         elif isinstance(report.happening, Done):
-            self.soon(self._note_late(id, report))
-
-    async def _note_late(self, id: str, report: Report) -> None:
-        while (row := await self.store.load(id)) is not None:
-            decision = decide(decoded(row), None, report.happening, row.now)
-            if not decision.entries:
-                return
-            held = row.owner is not None and row.due_at is not None and row.due_at > row.now
-            emitted = self.rows(decision, report.emitted)
-            change = change_of(decision, row.revision, keep=held, due=None if decision.resting else 0.0, emit=emitted)
-            if await self.store.save(change) is not None:
-                self.saved(decision, emitted=bool(emitted))
-                self.stir.set()
-                return
+            self.soon(note_late(self, id, report))
 
     def pass_on(self, id: str, order: Order, asked: asyncio.Future[Record]) -> None:
         """A saga that was ours is not, and somebody has asked us about it."""
-
-        async def ask() -> None:
-            try:
-                await Sagas.order(self.sagas, id, order)
-                row = await self.store.load(id)
-                assert row is not None
-                asked.set_result(decoded(row))
-            except Exception as error:
-                asked.set_exception(error)
-
-        self.soon(ask())
+        self.soon(pass_on(self, id, order, asked))
 
     def driver_of(self, id: str) -> Driver | None:
         """Who carries on a saga here, if anybody does."""
@@ -454,25 +374,3 @@ class Orchestrator:
 
     def __repr__(self) -> str:
         return f"<Orchestrator {self.name!r} of {', '.join(self.definitions.keys())} on {self.engine.name}>"
-
-
-def _is_id(text: object) -> bool:
-    return isinstance(text, str) and bool(text.strip()) and text.isprintable() and len(text) <= 255
-
-
-class _Heard(Sagas):
-    """An operator's view that tells this process at once what is wanted of a saga in its hands."""
-
-    def __init__(self, host: Orchestrator) -> None:
-        super().__init__(host.engine)
-        self._host = host
-
-    async def order(self, id: str, order: Order) -> SagaView:
-        driver = self._host.driver_of(id)
-        if driver is None:
-            return await super().order(id, order)
-        await driver.ask(order)
-        return await self.get(id)
-
-    def written(self, decision: Decision) -> None:
-        self._host.saved(decision, emitted=False)

@@ -16,11 +16,13 @@ from everkeel.runtime.backoff import jittered
 from everkeel.runtime.crash import crash_point
 from everkeel.runtime.deadline import deadline
 from everkeel.sagas.context import Context
-from everkeel.sagas.definition import Saga, Step, as_fields, plain
+from everkeel.sagas.definition import Saga
 from everkeel.sagas.happenings import Done, Failed, Rejected, UndoFailed, Undone
 from everkeel.sagas.machine import Launch
 from everkeel.sagas.record import Record
+from everkeel.sagas.steps import Step
 from everkeel.sagas.tracing import stepping
+from everkeel.sagas.values import as_fields, plain
 
 if TYPE_CHECKING:
     from everkeel.sagas.orchestrator import Orchestrator

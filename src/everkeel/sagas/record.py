@@ -173,6 +173,8 @@ def decoded(row: SagaRow) -> Record:
         steps = {name: _step(fields) for name, fields in whole["steps"].items()}
         timeline = tuple(Entry(*line) for line in whole["timeline"])
         parked_from = whole.get("parked_from")
+        if parked_from is None and row.state is SagaState.PARKED:  # by somebody who could not read it, and left it
+            parked_from = SagaState.COMPENSATING if _turned_back(steps, timeline) else SagaState.RUNNING
         return Record(
             id=row.id, type=row.type, version=row.version, kind=row.kind, state=row.state, cause=row.cause, steps=steps,
             input=whole.get("input"), data=whole.get("data", {}), result=whole.get("result"), error=whole.get("error"),
@@ -199,6 +201,11 @@ def _sparse(step: StepRecord) -> dict[str, Any]:
         if value is not None and value is not False and not (name in _NUMBERS and value == 0):
             fields[name] = value
     return fields
+
+
+def _turned_back(steps: Mapping[str, StepRecord], timeline: Iterable[Entry]) -> bool:
+    undo = (StepStatus.UNDOING, StepStatus.UNDONE, StepStatus.UNDO_FAILED, StepStatus.UNDO_SKIPPED)
+    return any(step.status in undo for step in steps.values()) or any(line.what == "compensating" for line in timeline)
 
 
 def _step(fields: dict[str, Any]) -> StepRecord:

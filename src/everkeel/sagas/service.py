@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
+from everkeel.engines.rows import OutboxRow
 from everkeel.engines.sagas import SagaFilter, SagaRow, SagaState, SagaStore, SagaTypeStats
-from everkeel.errors import ConfigError, SagaConflictError, SagaNotFoundError
+from everkeel.errors import ConfigError, SagaConflictError, SagaNotFoundError, SagaStateError
+from everkeel.runtime import events as hearing
 from everkeel.runtime.settings import Seconds, seconds
 from everkeel.sagas import happenings as happened
+from everkeel.sagas import reporting
 from everkeel.sagas.driver import change_of
 from everkeel.sagas.happenings import Order
-from everkeel.sagas.machine import decide
+from everkeel.sagas.machine import Decision, decide
 from everkeel.sagas.record import Entry, Record, decoded
 from everkeel.sagas.view import SagaPage, SagaSummary, SagaView
 
 WAKEUP = "sagas"
-"""What orchestrators listen to."""
+"""What orchestrators listen to: there is a saga to be taken."""
+ORDERS = "saga orders"
+"""Somebody has changed a saga that may be in an orchestrator's hands."""
 MOST_TRIES = 50
 
 
@@ -27,8 +33,9 @@ class Sagas:
     carries it out::
 
         sagas = Sagas(engine)
-        for saga in (await sagas.list(state="compensation_blocked")).sagas:
-            await sagas.retry(saga.id, saga.step, actor="ada")
+        for saga in (await sagas.list(attention=True)).sagas:
+            print(saga.id, saga.state, saga.step, saga.cause)
+        await sagas.retry("order-7", "charge", actor="ada")
     """
 
     def __init__(self, engine: Any) -> None:
@@ -48,6 +55,7 @@ class Sagas:
         step: str | None = None,
         correlation: str | None = None,
         timed_out: bool | None = None,
+        attention: bool | None = None,
         since: float | None = None,
         until: float | None = None,
         older_than: Seconds | None = None,
@@ -59,7 +67,7 @@ class Sagas:
             raise ConfigError("sagas", "limit", "must be a whole number from 1 to 1000", repr(limit))
         wanted = SagaFilter(
             type=type, kind=kind, state=_states(state), active=active, cause=cause, step=step, correlation=correlation,
-            timed_out=timed_out, since=since, until=until,
+            timed_out=timed_out, attention=attention, since=since, until=until,
             older_than=None if older_than is None else seconds(older_than),
         )  # fmt: skip
         page = await self.store.query(wanted, limit=limit, cursor=cursor)
@@ -89,66 +97,102 @@ class Sagas:
 
     # ------------------------------------------------------------------ acting
 
-    async def cancel(self, id: str, *, actor: str = "everkeel", reason: str = "") -> SagaView:
+    async def cancel(
+        self, id: str, *, actor: str = "everkeel", reason: str = "", revision: int | None = None
+    ) -> SagaView:
         """Turn back: undo what was done. Refused past the pivot, and where the saga has completed."""
-        return await self.order(id, happened.Cancel(actor=actor, reason=reason))
+        return await self.order(id, happened.Cancel(actor=actor, reason=reason), revision=revision)
 
-    async def compensate(self, id: str, *, actor: str, reason: str = "") -> SagaView:
+    async def compensate(self, id: str, *, actor: str, reason: str = "", revision: int | None = None) -> SagaView:
         """The same, as an operator's decision: also for a parked saga."""
-        return await self.order(id, happened.Cancel(actor=actor, reason=reason, cause="operator"))
+        return await self.order(id, happened.Cancel(actor=actor, reason=reason, cause="operator"), revision=revision)
 
-    async def retry(self, id: str, step: str, *, actor: str, reason: str = "") -> SagaView:
+    async def retry(self, id: str, step: str, *, actor: str, reason: str = "", revision: int | None = None) -> SagaView:
         """Try a failed compensation again, with all its attempts."""
-        return await self.order(id, happened.RetryUndo(actor=actor, reason=reason, step=step))
+        return await self.order(id, happened.RetryUndo(actor=actor, reason=reason, step=step), revision=revision)
 
-    async def skip(self, id: str, step: str, *, actor: str, reason: str) -> SagaView:
+    async def skip(self, id: str, step: str, *, actor: str, reason: str, revision: int | None = None) -> SagaView:
         """Leave a step as it is, although it could not be undone."""
-        return await self.order(id, happened.SkipUndo(actor=actor, reason=reason, step=step))
+        return await self.order(id, happened.SkipUndo(actor=actor, reason=reason, step=step), revision=revision)
 
-    async def mark_done(self, id: str, step: str, *, actor: str, reason: str) -> SagaView:
+    async def mark_done(self, id: str, step: str, *, actor: str, reason: str, revision: int | None = None) -> SagaView:
         """A step was undone by hand."""
-        return await self.order(id, happened.MarkUndone(actor=actor, reason=reason, step=step))
+        return await self.order(id, happened.MarkUndone(actor=actor, reason=reason, step=step), revision=revision)
 
-    async def resume(self, id: str, *, actor: str, reason: str = "") -> SagaView:
+    async def resume(self, id: str, *, actor: str, reason: str = "", revision: int | None = None) -> SagaView:
         """Go on with a parked saga where it stopped."""
-        return await self.order(id, happened.Resume(actor=actor, reason=reason))
+        return await self.order(id, happened.Resume(actor=actor, reason=reason), revision=revision)
 
-    async def fail(self, id: str, *, actor: str, reason: str) -> SagaView:
+    async def fail(self, id: str, *, actor: str, reason: str, revision: int | None = None) -> SagaView:
         """Give up on a parked or blocked saga for good."""
-        return await self.order(id, happened.Abandon(actor=actor, reason=reason))
+        return await self.order(id, happened.Abandon(actor=actor, reason=reason), revision=revision)
 
-    async def order(self, id: str, order: Order) -> SagaView:
-        """Write down what somebody wants; answers the saga as it is then."""
+    async def order(self, id: str, order: Order, *, revision: int | None = None) -> SagaView:
+        """Write down what somebody wants; answers the saga as it is then.
+
+        With a `revision` it is done only to the saga as it was seen: a `SagaConflictError` if it has changed since.
+        """
         for _ in range(MOST_TRIES):
             row = await self._row(id)
-            try:
-                record = decoded(row)
-            except ValueError:
-                record = _unreadable(row)
-            decision = decide(record, None, order, row.now)
+            if revision is not None and row.revision != revision:
+                raise SagaConflictError(
+                    row.type, id, f"it is at revision {row.revision} now, and was seen at {revision}"
+                )
+            decision, document = _decided(row, order)
             if not decision.entries:
                 return SagaView.of(row)
             held = row.owner is not None and row.due_at is not None and row.due_at > row.now
-            change = change_of(decision, row.revision, keep=held, due=None if decision.resting else 0.0, emit=())
+            rows = self.announced(decision)
+            change = change_of(decision, row.revision, keep=held, due=None if decision.resting else 0.0, emit=rows)
+            if document is not None:
+                change = replace(change, document=document, step=row.step)
             if await self.store.save(change) is not None:
-                self.written(decision)
+                self.written(decision, emitted=bool(rows))
+                # Twice: whoever has it in hand must look again, and if nobody has, somebody must take it.
+                self.engine.wakeup.notify(ORDERS)
                 self.engine.wakeup.notify(WAKEUP)
                 return await self.get(id)
         raise SagaConflictError(None, id, "others change it all the time; try again")
 
-    def written(self, decision: Any) -> None:
-        """A decision of ours was saved: for those who count."""
+    def announced(self, decision: Decision) -> Sequence[OutboxRow]:
+        """Events that are written together with a decision of ours."""
+        return ()
+
+    def written(self, decision: Decision, *, emitted: bool) -> None:
+        """A decision of ours was saved: whoever counts what happens in this process hears it."""
+        if not hearing.everywhere:
+            return
+        for entry in decision.entries:
+            if (event := reporting.event_of(decision.record, entry)) is not None:
+                hearing.tell(event, ())
 
     async def purge(self, older_than: Seconds, limit: int = 1000) -> int:
         """Delete up to `limit` sagas that ended so long ago; never one that has not."""
         return await self.store.purge(seconds(older_than), limit)
 
 
-def _unreadable(row: SagaRow) -> Record:
-    return Record(
+def _decided(row: SagaRow, order: Order) -> tuple[Decision, str | None]:
+    """What follows from an order. Of a document that cannot be read here, and is to stay as it is, also that."""
+    try:
+        return decide(decoded(row), None, order, row.now), None
+    except ValueError as error:
+        # Somebody else may be able to read it: with the right codec, or a newer version. Nobody could any more if we
+        # wrote over it; and who cannot read it does not know where it would go on. So here it can only be given up.
+        if not isinstance(order, happened.Abandon):
+            raise SagaStateError(
+                row.type,
+                row.id,
+                happened.word_of(order),
+                row.state.value,
+                getattr(order, "step", None),
+                None,
+                str(error),
+            ) from None
+    record = Record(
         id=row.id, type=row.type, version=row.version, kind=row.kind, state=row.state, cause=row.cause,
-        parked_from=SagaState.RUNNING if row.state is SagaState.PARKED else None,
+        timed_out=row.timed_out,
     )  # fmt: skip
+    return decide(record, None, order, row.now), row.document
 
 
 def _states(state: str | Collection[str] | None) -> tuple[SagaState, ...] | None:

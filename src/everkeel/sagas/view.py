@@ -29,6 +29,8 @@ class SagaSummary:
     deadline_at: float | None
     ended_at: float | None
     revision: int
+    attention: bool
+    """It waits for an operator; also where it has ended, and a late step could not be undone."""
 
     @property
     def ended(self) -> bool:

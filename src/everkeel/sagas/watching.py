@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -11,14 +12,17 @@ from everkeel.messaging.rows import row_of
 from everkeel.runtime.crash import crash_point
 from everkeel.runtime.trouble import report as report_trouble
 from everkeel.sagas.choreography import Choreography
-from everkeel.sagas.driver import change_of
+from everkeel.sagas.driver import Driver, change_of
 from everkeel.sagas.happenings import Poisoned, Tick
 from everkeel.sagas.machine import decide
 from everkeel.sagas.record import Record, decoded
-from everkeel.sagas.service import WAKEUP
+from everkeel.sagas.service import ORDERS, WAKEUP
 
 if TYPE_CHECKING:
     from everkeel.sagas.orchestrator import Orchestrator
+
+LOOK = 1.0
+"""Seconds between two looks at the sagas in our hands, at most, where other processes cannot wake us."""
 
 
 class Watcher:
@@ -30,7 +34,10 @@ class Watcher:
     async def run(self) -> None:
         """Look until cancelled."""
         host = self._host
-        helpers = [asyncio.ensure_future(one) for one in (self._hold_on(), self._listen(), self._keep_house())]
+        helpers = [
+            asyncio.ensure_future(one)
+            for one in (self._hold_on(), self._listen(), self._hear_orders(), self._keep_house())
+        ]
         try:
             while True:
                 host.stir.clear()
@@ -120,13 +127,33 @@ class Watcher:
             await host.clock.asleep(host.lease / 3)
             drivers = dict(host.drivers)
             held = await self._guarded(host.store.extend(host.owner, list(drivers), host.lease), "could not hold on")
-            if held is None:
-                continue
-            for id, driver in drivers.items():
-                if id not in held:
-                    driver.lose()
-                elif held[id] > driver.revision:
-                    driver.look_again()
+            self._compare(drivers, held)
+
+    async def _hear_orders(self) -> None:
+        """What others want of sagas in our hands: a step under way must hear of a cancel before it ends by itself.
+
+        Told by the engine where it can tell other processes; where it cannot, seen when we look.
+        """
+        host = self._host
+        pause = host.poll if host.engine.capabilities.notify else min(host.poll, LOOK)
+        while True:
+            heard = await self._guarded(host.engine.wakeup.wait(ORDERS, pause), "could not hear what is wanted")
+            if heard is None:
+                await host.clock.asleep(host.poll)
+            drivers = dict(host.drivers)
+            if drivers:
+                held = await self._guarded(host.store.held(host.owner, list(drivers)), "could not look at its sagas")
+                self._compare(drivers, held)
+
+    def _compare(self, drivers: Mapping[str, Driver], held: Mapping[str, int] | None) -> None:
+        """Tell drivers what the store says about their sagas; None: it says nothing."""
+        if held is None:
+            return
+        for id, driver in drivers.items():
+            if id not in held:
+                driver.lose()
+            elif held[id] > driver.revision:
+                driver.look_again()
 
     async def _listen(self) -> None:
         host = self._host

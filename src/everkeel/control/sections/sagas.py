@@ -12,7 +12,7 @@ from everkeel.control.problems import ProblemError
 from everkeel.control.section import Answer, Endpoint, Exchange, Handler, Parameter, Section
 from everkeel.control.versions import if_match, version_of
 from everkeel.engines.letters import LetterFilter
-from everkeel.engines.sagas import SagaRow, SagaState
+from everkeel.engines.sagas import STOPPED, SagaState
 from everkeel.errors import ConfigError, SagaConflictError, SagaNotFoundError, SagaStateError
 from everkeel.messaging.dead_letters import DeadLetters
 from everkeel.messaging.dead_letters.failure import Redactor
@@ -23,8 +23,6 @@ from everkeel.sagas.view import SagaSummary, SagaView
 
 T = TypeVar("T")
 
-ATTENTION = frozenset({SagaState.COMPENSATION_BLOCKED, SagaState.PARKED})
-"""Where nothing more happens until somebody says so."""
 _TIMES = ("created_at", "updated_at", "deadline_at", "ended_at")
 _TEXT = {"type": ["string", "null"]}
 _MOMENT = {"type": ["string", "null"], "format": "date-time"}
@@ -38,6 +36,10 @@ _SUMMARY: dict[str, Any] = {
     "step": {**_TEXT, "description": "Where it is; several are separated by commas."},
     "correlation_id": _TEXT,
     "timed_out": {"type": "boolean"},
+    "attention": {
+        "type": "boolean",
+        "description": "It waits for an operator: stopped, or ended with a late step that could not be undone.",
+    },
     "owner": {**_TEXT, "description": "The process that works on it."},
     "revision": {"type": "integer", "description": "Grows with every change; what its entity tag holds."},
     "now": {"type": "string", "format": "date-time", "description": "When this was said."},
@@ -73,7 +75,11 @@ _LIST = {
 _WORDS = ("type", "correlation", "cause", "step")
 FILTERS = (
     Parameter("state", {"enum": [state.value for state in SagaState]}, "Only sagas in this state."),
-    Parameter("attention", {"type": "boolean"}, "true: only those that wait for an operator; false: only the others."),
+    Parameter(
+        "attention",
+        {"type": "boolean"},
+        "true: only those that wait for an operator, ended ones included; false: the others.",
+    ),
     Parameter("active", {"type": "boolean"}, "true: only those that have not ended; false: only those that have."),
     Parameter("timed_out", {"type": "boolean"}, "Only those whose time was over before they were, or the others."),
     Parameter("from", {"type": "number"}, "Started at or after this moment, in seconds since 1970."),
@@ -98,27 +104,6 @@ ACTIONS = {
 """What each does, whether it is about a step, and whether a reason is needed."""
 
 
-class _AsSeen(Sagas):
-    """Acts on exactly one revision of a saga: every change is a compare-and-set, and here it is tried once."""
-
-    def __init__(self, behind: Sagas, revision: int) -> None:
-        super().__init__(behind.engine)
-        self._behind, self._revision = behind, revision
-
-    async def _row(self, id: str) -> SagaRow:
-        row = await super()._row(id)
-        if row.revision != self._revision:
-            detail = f"saga {id!r} is at revision {row.revision} now, and was seen at {self._revision}"
-            raise ProblemError(412, "version-conflict", detail)
-        return row
-
-    async def get(self, id: str) -> SagaView:
-        return await self._behind.get(id)
-
-    def written(self, decision: Any) -> None:
-        self._behind.written(decision)
-
-
 def possible(saga: SagaView) -> list[dict[str, Any]]:
     """What an operator can do to a saga in this state."""
     found: list[dict[str, Any]] = []
@@ -136,22 +121,18 @@ def possible(saga: SagaView) -> list[dict[str, Any]]:
     forward = saga.state in (SagaState.PENDING, SagaState.RUNNING) or (saga.state is SagaState.PARKED and not turned)
     if forward and not saga.committed:
         add("cancel")
-    if saga.state in ATTENTION:
+    if saga.state in STOPPED:
         add("fail")
     return found
 
 
 def _wanted(query: Mapping[str, Any]) -> dict[str, Any]:
-    wanted: dict[str, Any] = {word: query.get(word) for word in (*_WORDS, "active", "timed_out", "until")}
-    state, attention = query.get("state"), query.get("attention")
-    states = set(SagaState) if state is None else {SagaState(state)}
-    if attention is not None:
-        states &= ATTENTION if attention else set(SagaState) - ATTENTION
-    return {**wanted, "since": query.get("from"), "state": None if len(states) == len(SagaState) else sorted(states)}
+    wanted: dict[str, Any] = {word: query.get(word) for word in (*_WORDS, "active", "timed_out", "attention", "until")}
+    return {**wanted, "since": query.get("from"), "state": query.get("state")}
 
 
-async def _answered(act: Awaitable[T]) -> T:
-    """What was asked for, its errors as problems."""
+async def _answered(act: Awaitable[T], *, seen: int | None = None) -> T:
+    """What was asked for, its errors as problems; `seen` is the revision it was asked of."""
     try:
         return await act
     except SagaNotFoundError as error:
@@ -159,7 +140,7 @@ async def _answered(act: Awaitable[T]) -> T:
     except SagaStateError as error:
         raise ProblemError(409, "illegal-transition", str(error)) from None
     except SagaConflictError as error:
-        raise ProblemError(409, "version-conflict", str(error)) from None
+        raise ProblemError(409 if seen is None else 412, "version-conflict", str(error)) from None
 
 
 class _Sagas:
@@ -172,19 +153,15 @@ class _Sagas:
     async def list(self, exchange: Exchange) -> Any:
         """A page of them, the newest first."""
         limit, cursor = exchange.query.get("limit", 50), exchange.query.get("cursor")
-        wanted = _wanted(exchange.query)
-        if wanted["state"] == []:
-            return {"sagas": [], "next": None}  # of a state that needs nobody, those that need somebody
         try:
-            page = await self._sagas.list(limit=limit, cursor=cursor, **wanted)
+            page = await self._sagas.list(limit=limit, cursor=cursor, **_wanted(exchange.query))
         except ConfigError as error:
             raise ProblemError(400, "invalid-parameter", str(error)) from None
         return {"sagas": [self._summary(exchange, saga) for saga in page.sagas], "next": page.next}
 
     async def count(self, exchange: Exchange) -> Any:
         """How many fit."""
-        wanted = _wanted(exchange.query)
-        return {"count": 0 if wanted["state"] == [] else await self._sagas.count(**wanted)}
+        return {"count": await self._sagas.count(**_wanted(exchange.query))}
 
     async def one(self, exchange: Exchange) -> Any:
         """The whole saga."""
@@ -195,11 +172,11 @@ class _Sagas:
 
         async def handle(exchange: Exchange) -> Any:
             body, id, seen = exchange.body or {}, exchange.path["name"], version_of(exchange, "saga")
-            sagas = self._sagas if seen is None else _AsSeen(self._sagas, seen)
             before = await _answered(self._sagas.get(id))
             words = {"actor": exchange.who, "reason": body.get("reason", "")}
             about = {} if "step" not in body else {"step": body["step"]}
-            after = await _answered(_method(sagas, action)(id, **about, **words))
+            acting = _method(self._sagas, action)(id, **about, **words, revision=seen)
+            after = await _answered(acting, seen=seen)
             exchange.plane.note(
                 exchange, action, "saga", id, {"state": before.state.value},
                 {"state": after.state.value, **about, "reason": words["reason"]},

@@ -142,6 +142,11 @@ class MemorySagas:
             self._rows.update({row.id: replace(row, due_at=now + lease) for row in held})
             return {row.id: row.revision for row in held}
 
+    async def held(self, owner: str, ids: Collection[str]) -> Mapping[str, int]:
+        with self._engine.lock:
+            rows = (self._rows.get(id) for id in ids)
+            return {row.id: row.revision for row in rows if row is not None and row.owner == owner}
+
     # ------------------------------------------------------------------ looking
 
     def _seen(self, row: SagaRow) -> SagaRow:
@@ -178,10 +183,10 @@ class MemorySagas:
             for (type, state), rows in grouped.items():
                 lasted = [row.ended_at - row.created_at for row in rows if row.ended_at is not None]
                 oldest = now - min(row.created_at for row in rows)
-                timed_out = sum(row.timed_out for row in rows)
+                timed_out, unsettled = sum(row.timed_out for row in rows), sum(row.unsettled for row in rows)
                 lines.append(
                     (type, state, len(rows), timed_out, oldest, sum(lasted) if lasted else None,
-                     max(lasted, default=None))
+                     max(lasted, default=None), unsettled)
                 )  # fmt: skip
         return gathered(lines)
 
@@ -191,7 +196,10 @@ class MemorySagas:
             old = [
                 row
                 for row in self._rows.values()
-                if row.ended_at is not None and row.ended_at <= now - older_than and row.due_at is None
+                if row.ended_at is not None
+                and row.ended_at <= now - older_than
+                and row.due_at is None
+                and not row.unsettled
             ]
             old.sort(key=lambda row: row.ended_at or 0.0)
             for row in old[:limit]:

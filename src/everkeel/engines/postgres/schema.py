@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from everkeel.engines.sql import dead_letters, inbox, sagas
+from everkeel.engines.sql import dead_letters, inbox, saga_tables
 from everkeel.engines.sql.migrations import VERSION_TABLE, Migration, script
 
 CREATE_VERSIONS = f"""
@@ -70,7 +70,8 @@ MIGRATIONS = (
     Migration(1, "the outbox", _OUTBOX),
     Migration(2, "dead letters", dead_letters.POSTGRES_TABLES),
     Migration(3, "the inbox", inbox.POSTGRES_TABLES),
-    Migration(4, "sagas", sagas.POSTGRES_TABLES),
+    Migration(4, "sagas", saga_tables.POSTGRES_TABLES),
+    Migration(5, "sagas that wait for an operator", saga_tables.ATTENTION_INDEX),
 )
 
 

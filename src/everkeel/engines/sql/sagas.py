@@ -23,47 +23,8 @@ from everkeel.engines.sagas import (
 )
 from everkeel.engines.sql.dialect import Dialect
 from everkeel.engines.sql.inbox import SQLEngine
+from everkeel.engines.sql.saga_tables import ENDED, UNSETTLED, conditions
 from everkeel.engines.sql.statement import Operation, Statement
-
-_ENDED = ", ".join(f"'{state.value}'" for state in sorted(TERMINAL))
-
-
-def tables(moment: str) -> tuple[str, ...]:
-    """The table and its indexes."""
-    return (
-        f"""
-CREATE TABLE everkeel_sagas (
-    id text PRIMARY KEY,
-    type text NOT NULL,
-    version integer NOT NULL,
-    kind text NOT NULL,
-    state text NOT NULL,
-    cause text,
-    step text,
-    revision integer NOT NULL,
-    correlation_id text,
-    document text NOT NULL,
-    timed_out integer NOT NULL,
-    owner text,
-    created_at {moment} NOT NULL,
-    updated_at {moment} NOT NULL,
-    deadline_at {moment},
-    due_at {moment},
-    ended_at {moment}
-)""",
-        "CREATE INDEX everkeel_sagas_due ON everkeel_sagas (due_at) WHERE due_at IS NOT NULL",
-        "CREATE INDEX everkeel_sagas_list ON everkeel_sagas (created_at, id)",
-        f"CREATE INDEX everkeel_sagas_active ON everkeel_sagas (type, state) WHERE state NOT IN ({_ENDED})",
-        "CREATE INDEX everkeel_sagas_ended ON everkeel_sagas (ended_at) WHERE ended_at IS NOT NULL",
-        "CREATE INDEX everkeel_sagas_correlation ON everkeel_sagas (correlation_id) WHERE correlation_id IS NOT NULL",
-    )
-
-
-POSTGRES_TABLES = (
-    *tables("timestamptz"),
-    "ALTER TABLE everkeel_sagas SET (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.01)",
-)
-SQLITE_TABLES = tables("REAL")
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +70,7 @@ UPDATE everkeel_sagas SET state = r.state, cause = r.cause, step = r.step, docum
     timed_out = r.timed_out, revision = everkeel_sagas.revision + 1, updated_at = {now},
     owner = CASE WHEN r.keep = 1 THEN everkeel_sagas.owner ELSE r.owner END,
     due_at = CASE WHEN r.keep = 1 THEN everkeel_sagas.due_at ELSE {later("r.due")} END,
-    ended_at = CASE WHEN r.state IN ({_ENDED}) THEN coalesce(everkeel_sagas.ended_at, {now}) END
+    ended_at = CASE WHEN r.state IN ({ENDED}) THEN coalesce(everkeel_sagas.ended_at, {now}) END
 FROM {unpacking.rows(":rows", _CHANGE)} AS r
 WHERE everkeel_sagas.id = r.id AND everkeel_sagas.revision = r.expect
   AND (everkeel_sagas.ended_at IS NULL OR everkeel_sagas.state = r.state)
@@ -219,50 +180,24 @@ WHERE id IN ({self._texts.format(":ids")}) AND owner = CAST(:owner AS text) RETU
         )
         return {id: int(revision) for id, revision in rows}
 
+    def held(self, owner: str, ids: Collection[str]) -> Operation[Mapping[str, int]]:
+        rows = yield self._statement(
+            f"""
+SELECT id, revision FROM everkeel_sagas
+WHERE id IN ({self._texts.format(":ids")}) AND owner = CAST(:owner AS text)""",
+            owner=owner,
+            ids=json.dumps(sorted(ids)),
+        )
+        return {id: int(revision) for id, revision in rows}
+
     # ------------------------------------------------------------------ looking
 
     def load(self, id: str) -> Operation[SagaRow | None]:
         rows = yield self._statement(f"{self._select} WHERE s.id = :id", id=id)
         return _row(rows[0]) if rows else None
 
-    def _where(self, wanted: SagaFilter) -> tuple[list[str], dict[str, Any]]:
-        parts: list[str] = []
-        values: dict[str, Any] = {}
-        for name, value in (
-            ("type", wanted.type),
-            ("kind", wanted.kind),
-            ("cause", wanted.cause),
-            ("correlation_id", wanted.correlation),
-        ):
-            if value is not None:
-                parts.append(f"s.{name} = CAST(:{name} AS text)")
-                values[name] = value
-        if wanted.state is not None:
-            listed = ", ".join(f"'{SagaState(state).value}'" for state in wanted.state) or "NULL"
-            parts.append(f"s.state IN ({listed})")
-        if wanted.active is not None:
-            parts.append(f"s.state {'NOT ' if wanted.active else ''}IN ({_ENDED})")
-        if wanted.timed_out is not None:
-            parts.append(f"s.timed_out = {int(wanted.timed_out)}")
-        if wanted.step is not None:
-            # No LIKE: a step's name may have characters that mean something there.
-            text = "(',' || coalesce(s.step, '') || ',')"
-            part = "CAST(:step AS text)"
-            cut = f"replace({text}, {part}, '')"
-            parts.append(f"{cut} <> {text}")
-            values["step"] = f",{wanted.step},"
-        for name, comparison, bound in (("since", ">=", wanted.since), ("until", "<", wanted.until)):
-            if bound is not None:
-                moment = self._dialect.moment.format(f"CAST(:{name} AS double precision)")
-                parts.append(f"s.created_at {comparison} {moment}")
-                values[name] = float(bound)
-        if wanted.older_than is not None:
-            parts.append(f"s.created_at <= {self._dialect.later.format('CAST(:ago AS double precision)')}")
-            values["ago"] = -float(wanted.older_than)
-        return parts, values
-
     def query(self, wanted: SagaFilter, limit: int, cursor: str | None) -> Operation[SagaRowPage]:
-        parts, values = self._where(wanted)
+        parts, values = conditions(wanted, self._dialect)
         if cursor is not None:
             at, id = place_of(cursor)
             moment = self._dialect.moment.format("CAST(:cursor_at AS double precision)")
@@ -278,7 +213,7 @@ WHERE id IN ({self._texts.format(":ids")}) AND owner = CAST(:owner AS text) RETU
         return SagaRowPage(found, cursor_of(found[-1]) if len(rows) > limit else None)
 
     def count(self, wanted: SagaFilter) -> Operation[int]:
-        parts, values = self._where(wanted)
+        parts, values = conditions(wanted, self._dialect)
         where = f" WHERE {' AND '.join(parts)}" if parts else ""
         rows = yield self._statement(f"SELECT count(*) FROM everkeel_sagas AS s{where}", **values)
         return int(rows[0][0])
@@ -289,7 +224,7 @@ WHERE id IN ({self._texts.format(":ids")}) AND owner = CAST(:owner AS text) RETU
         rows = yield self._statement(
             f"""
 SELECT s.type, s.state, count(*), sum(s.timed_out), {seconds(self._dialect.now)} - min({seconds("s.created_at")}),
-    sum({lasted}), max({lasted})
+    sum({lasted}), max({lasted}), sum(CASE WHEN {UNSETTLED} THEN 1 ELSE 0 END)
 FROM everkeel_sagas AS s GROUP BY s.type, s.state"""
         )
         return gathered(rows)
@@ -299,8 +234,8 @@ FROM everkeel_sagas AS s GROUP BY s.type, s.state"""
         rows = yield self._statement(
             f"""
 DELETE FROM everkeel_sagas WHERE id IN (
-    SELECT id FROM everkeel_sagas WHERE ended_at <= {ago} AND due_at IS NULL
-    ORDER BY ended_at LIMIT CAST(:limit AS integer)) RETURNING id""",
+    SELECT s.id FROM everkeel_sagas AS s WHERE s.ended_at <= {ago} AND s.due_at IS NULL AND NOT ({UNSETTLED})
+    ORDER BY s.ended_at LIMIT CAST(:limit AS integer)) RETURNING id""",
             ago=-float(older_than),
             limit=limit,
         )
@@ -308,7 +243,8 @@ DELETE FROM everkeel_sagas WHERE id IN (
 
 
 def gathered(rows: Sequence[Sequence[Any]]) -> Mapping[str, SagaTypeStats]:
-    """Numbers by type, from rows of type, state, count, timed out, age of the oldest, sum and most of durations."""
+    """Numbers by type, from rows of type, state, count, timed out, age of the oldest, sum and most of durations, and
+    unsettled."""
     grouped: dict[str, list[Sequence[Any]]] = {}
     for row in rows:
         grouped.setdefault(row[0], []).append(row)
@@ -319,6 +255,7 @@ def gathered(rows: Sequence[Sequence[Any]]) -> Mapping[str, SagaTypeStats]:
         answer[type] = SagaTypeStats(
             by_state={SagaState(row[1]): int(row[2]) for row in mine},
             timed_out=sum(int(row[3]) for row in mine),
+            unsettled=sum(int(row[7]) for row in mine),
             oldest_active=max((float(row[4]) for row in mine if row[1] not in TERMINAL), default=0.0),
             mean_duration=sum(float(row[5]) for row in ended) / number if number else None,
             max_duration=max((float(row[6]) for row in ended), default=None),
@@ -387,6 +324,9 @@ class SQLSagas:
 
     async def extend(self, owner: str, ids: Collection[str], lease: float) -> Mapping[str, int]:
         return await self._engine.run(self._operations.extend(owner, ids, lease)) if ids else {}
+
+    async def held(self, owner: str, ids: Collection[str]) -> Mapping[str, int]:
+        return await self._engine.run(self._operations.held(owner, ids), write=False) if ids else {}
 
     async def query(self, wanted: SagaFilter, *, limit: int, cursor: str | None = None) -> SagaRowPage:
         return await self._engine.run(self._operations.query(wanted, limit, cursor), write=False)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from everkeel.engines.sql import dead_letters, inbox, sagas
+from everkeel.engines.sql import dead_letters, inbox, saga_tables
 from everkeel.engines.sql.migrations import VERSION_TABLE, Migration, script
 
 CREATE_VERSIONS = f"CREATE TABLE IF NOT EXISTS {VERSION_TABLE} (version INTEGER PRIMARY KEY)"
@@ -80,7 +80,8 @@ MIGRATIONS = (
     Migration(2, "dead letters", dead_letters.SQLITE_TABLES),
     Migration(3, "the inbox", inbox.SQLITE_TABLES),
     Migration(4, "messages between the processes of a machine", _MESSAGES),
-    Migration(5, "sagas", sagas.SQLITE_TABLES),
+    Migration(5, "sagas", saga_tables.SQLITE_TABLES),
+    Migration(6, "sagas that wait for an operator", saga_tables.ATTENTION_INDEX),
 )
 
 
