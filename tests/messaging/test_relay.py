@@ -12,6 +12,9 @@ from everkeel.engines import MemoryEngine
 from everkeel.engines.letters import LetterFilter
 from everkeel.messaging import Event, MemoryTransport, Outbox, Relay
 from everkeel.messaging.transports.protocol import FATAL, OK, RETRYABLE, UNKNOWN, Published
+from everkeel.telemetry import StoreMetrics
+from everkeel.telemetry.measuring import measure_all
+from everkeel.telemetry.names import METRICS, label
 from everkeel.testing import Crashed, crash_at, record_events, wait_until_idle
 
 
@@ -53,6 +56,7 @@ def event(id, key=None, **more):
 
 
 REFUSED = Published(RETRYABLE, ValueError("refused"))
+NEVER = Published(FATAL, ValueError("too large"))
 AWAY = Published(UNKNOWN, ConnectionError("no route"), outage=True)
 
 
@@ -194,7 +198,7 @@ async def test_without_parking_followers_go_on(virtual_time):
 
 
 async def test_what_will_never_be_taken_is_a_dead_letter_at_once(virtual_time):
-    transport = Scripted(lambda message: Published(FATAL, ValueError("too large")) if message.event.id == "1" else OK)
+    transport = Scripted(lambda message: NEVER if message.event.id == "1" else OK)
     outbox = Outbox(MemoryEngine(), transport=transport)
     await outbox.write([event("1"), event("2")])
     relay = outbox.relay()
@@ -523,18 +527,42 @@ async def test_stats_tell_what_waits_and_what_was_done(virtual_time):
     assert (stats.outbox.depth, stats.outbox.delayed, stats.outbox.oldest_age) == (1, 1, 30)
 
 
-async def test_a_snapshot_has_the_numbers_by_their_metrics_names(virtual_time):
-    transport = Scripted(lambda message: REFUSED if message.event.id == "bad" else OK)
-    outbox = Outbox(MemoryEngine(), transport=transport)
-    async with outbox.relay(backoff=600, jitter=None) as relay:
-        await outbox.write([event("good"), event("bad")])
+async def test_a_snapshot_has_the_numbers_that_exporters_show_by_the_same_names(virtual_time):
+    transport = Scripted(lambda message: {"bad": REFUSED, "never": NEVER}.get(message.event.id, OK))
+    engine = MemoryEngine()
+    outbox = Outbox(engine, transport=transport)
+    relay = outbox.relay(backoff=600, jitter=None)
+    async with StoreMetrics(engine, every=10, relays=[relay]), relay:
+        await outbox.write([event("good"), event("bad"), event("never", "k"), event("behind", "k")])
         await asyncio.sleep(25)
         numbers = relay.snapshot()
-    assert numbers["everkeel.outbox.delivered"] == 1
-    assert numbers["everkeel.outbox.failed"] == 1
-    assert numbers["everkeel.outbox.depth"] == 1
+        shown = {label(one): one.value for one in measure_all()}
+    assert numbers["everkeel.outbox.depth{state=delayed}"] == 1
+    assert numbers["everkeel.outbox.depth{state=parked}"] == 1
     assert numbers["everkeel.outbox.oldest_age"] == 20
-    assert numbers["everkeel.outbox.lease_lost"] == numbers["everkeel.outbox.in_flight"] == 0
+    for result in ("delivered", "failed", "dead_lettered"):
+        assert numbers[f"everkeel.outbox.attempts{{result={result}}}"] == 1
+    assert numbers["everkeel.relay.paused"] == numbers["everkeel.outbox.lease_lost"] == 0
+    assert {name: shown.get(name, 0) for name in numbers} == numbers  # a count that is 0 may have nothing to show
+    assert {name.partition("{")[0] for name in numbers} <= set(METRICS)
+
+
+async def test_what_a_relay_knows_is_shown_with_its_name(virtual_time):
+    engine = MemoryEngine(keep_delivered=60)
+    down = [True]
+    outbox = Outbox(engine, transport=Scripted(lambda message: AWAY if down else OK))
+    relay = outbox.relay(name="first", maintenance=60)
+    async with StoreMetrics(engine, name="orders", relays=[relay]), relay:
+        await outbox.write([event("1"), event("2")])
+        await asyncio.sleep(5)
+        down.clear()
+        await asyncio.sleep(300)
+        relay.pause()
+        rows = [one for one in measure_all() if one.name.startswith("everkeel.relay.")]
+    assert {one.name.rpartition(".")[2]: one.value for one in rows} == {
+        "in_flight": 0, "paused": 1, "outages": 1, "purged": 2,
+    }  # fmt: skip
+    assert {tuple(one.attributes.values()) for one in rows} == {("first", "relay", "orders")}
 
 
 async def test_what_happens_can_be_heard(virtual_time):

@@ -507,6 +507,8 @@ async def test_prometheus_shows_gauges_counters_and_histograms(virtual_time):
     assert (depth.value, depth.labels["store"]) == (1, "orders")
     assert depth.labels["everkeel_policy_type"] == "outbox"
     assert found["everkeel_outbox_written_total", None].value == 3
+    conflict = found["everkeel_store_conflicts_total", None]
+    assert (conflict.value, conflict.labels["store"], conflict.labels["kind"]) == (0, "orders", "saga")
     assert found["everkeel_outbox_attempts_total", "delivered"].value == 2
     assert found["everkeel_outbox_delivery_age_seconds_sum", None].value == 6
     assert found["everkeel_outbox_publish_duration_seconds_count", "confirmed"].value == 1
@@ -541,5 +543,7 @@ async def test_opentelemetry_shows_the_same(virtual_time):
         "parked": 0,
     }
     assert [point.value for point in points["everkeel.outbox.written"]] == [2]
+    kinds = [point.attributes["kind"] for point in points["everkeel.store.conflicts"]]
+    assert kinds == ["outbox", "inbox", "dead_letter", "saga"]
     (age,) = points["everkeel.outbox.delivery_age"]
     assert (age.count, age.explicit_bounds[-1]) == (1, 86_400)

@@ -57,6 +57,9 @@ class Metric(NamedTuple):
 _SPELT = {"s": "_seconds", "1": "_ratio", "{permit}/s": "_per_second"}
 
 
+_IDENTITY = (POLICY_NAME, POLICY_TYPE, "store")
+
+
 class Measurement(NamedTuple):
     """One number of one metric."""
 
@@ -256,6 +259,38 @@ METRICS: dict[str, Metric] = {
             "event",
         ),
         Metric(
+            "everkeel.relay.in_flight",
+            "gauge",
+            "{event}",
+            "Events that a relay has claimed and is publishing, of the relays that `StoreMetrics` was given.",
+            {"store": _STORE},
+            "store",
+        ),
+        Metric(
+            "everkeel.relay.paused",
+            "gauge",
+            "{relay}",
+            "1 while a relay is paused, else 0.",
+            {"store": _STORE},
+            "store",
+        ),
+        Metric(
+            "everkeel.relay.outages",
+            "counter",
+            "{outage}",
+            "Times that a topic went away from a relay; what it was to deliver waits.",
+            {"store": _STORE},
+            "store",
+        ),
+        Metric(
+            "everkeel.relay.purged",
+            "counter",
+            "{event}",
+            "Delivered events that a relay deleted when their time was over.",
+            {"store": _STORE},
+            "store",
+        ),
+        Metric(
             "everkeel.inbox.duplicates",
             "counter",
             "{event}",
@@ -337,6 +372,15 @@ METRICS: dict[str, Metric] = {
             "store",
         ),
         Metric(
+            "everkeel.saga.claimed",
+            "counter",
+            "{saga}",
+            "Sagas that a detector of this process took because they were due, by type: timed out, left behind by a "
+            "process that died, or started elsewhere.",
+            {"store": _STORE},
+            "store",
+        ),
+        Metric(
             "everkeel.saga.timed_out", "counter", "{saga}", "Sagas whose time was over before they were.", {}, "store"
         ),
         Metric(
@@ -375,6 +419,40 @@ METRICS: dict[str, Metric] = {
             LONG_SECONDS,
         ),
         Metric(
+            "everkeel.store.conflicts",
+            "counter",
+            "{write}",
+            "Writes that the store refused because somebody else had changed the row first, or taken over its lease.",
+            {"store": _STORE, "kind": "`outbox`, `inbox`, `dead_letter`, `saga`"},
+            "store",
+        ),
+        Metric(
+            "everkeel.store.clock_skew",
+            "gauge",
+            "s",
+            "How far the database's clock is ahead of this process's (negative: behind), as far as the round trip "
+            "leaves that certain; PostgreSQL only.",
+            {"store": _STORE},
+            "store",
+        ),
+        Metric(
+            "everkeel.store.oldest_transaction_age",
+            "gauge",
+            "s",
+            "Time since the oldest transaction of the database began that is still open, of those this role may see; "
+            "PostgreSQL only.",
+            {"store": _STORE},
+            "store",
+        ),
+        Metric(
+            "everkeel.store.xmin_age",
+            "gauge",
+            "{transaction}",
+            "How many transactions back the database must keep dead rows, for whom or whatever; PostgreSQL only.",
+            {"store": _STORE},
+            "store",
+        ),
+        Metric(
             "everkeel.store.sample_age",
             "gauge",
             "s",
@@ -384,6 +462,16 @@ METRICS: dict[str, Metric] = {
         ),
     )
 }
+
+
+def label(measurement: Measurement) -> str:
+    """A measurement's name with its own attributes, where a text must do.
+
+    >>> label(Measurement("everkeel.outbox.depth", 3, {**identity("outbox", "outbox"), "state": "due"}))
+    'everkeel.outbox.depth{state=due}'
+    """
+    own = ",".join(f"{name}={value}" for name, value in measurement.attributes.items() if name not in _IDENTITY)
+    return f"{measurement.name}{{{own}}}" if own else measurement.name
 
 
 def identity(name: str | None, policy_type: str) -> dict[str, str]:

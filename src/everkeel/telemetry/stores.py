@@ -44,6 +44,16 @@ class Consuming(Protocol):
         ...
 
 
+class Relaying(Protocol):
+    """A relay, as far as it is measured."""
+
+    name: str
+
+    def measure(self) -> Iterable[Measurement]:
+        """What only it knows."""
+        ...
+
+
 class StoreMetrics:
     """Reads the stores of an engine every few seconds, while it runs, and counts what happens to events and sagas.
 
@@ -60,6 +70,7 @@ class StoreMetrics:
             need names of their own.
         every: Seconds between two samples; 5. Each is a few aggregate queries.
         consumers: Consumers whose counts (handled, redelivered, lost, ...) are shown too.
+        relays: Relays of this process whose numbers (paused, in flight, outages, purged) are shown too.
         clock: Where its time comes from, in place of the engine's.
 
     >>> import asyncio
@@ -80,6 +91,7 @@ class StoreMetrics:
         name: str | None = None,
         every: Seconds = EVERY,
         consumers: Iterable[Consuming] = (),
+        relays: Iterable[Relaying] = (),
         clock: Clock | None = None,
     ) -> None:
         self.engine = engine
@@ -90,7 +102,7 @@ class StoreMetrics:
             self.every = Duration().check(every)
         except ValueError as error:
             raise ConfigError(f"store metrics {self.name!r}", "every", str(error), repr(every)) from None
-        self.consumers = tuple(consumers)
+        self.consumers, self.relays = tuple(consumers), tuple(relays)
         self.clock = clock or engine.clock
         self._last: dict[str, list[Measurement]] = {}
         self._seen: dict[str, dict[tuple[str, tuple[tuple[str, str], ...]], None]] = {}
@@ -139,7 +151,10 @@ class StoreMetrics:
     async def sample(self) -> bool:
         """Read every store now; answers whether all of them could be."""
         trouble: Exception | None = None
-        for part, read in (("outbox", self._outbox), ("dead letters", self._dead_letters), ("sagas", self._sagas)):
+        parts = {
+            "outbox": self._outbox, "dead letters": self._dead_letters, "sagas": self._sagas, "database": self._vitals,
+        }  # fmt: skip
+        for part, read in parts.items():
             try:
                 measured = await read()
             except Exception as error:
@@ -156,14 +171,10 @@ class StoreMetrics:
         return trouble is None
 
     async def _outbox(self) -> list[Measurement]:
-        stats = await self.engine.outbox.stats()
-        due = max(0, stats.depth - stats.leased - stats.delayed)
-        states = {"due": due, "leased": stats.leased, "delayed": stats.delayed, "parked": stats.parked}
+        from everkeel.messaging.relay.numbers import waiting
+
         who = self._who("outbox", "outbox")
-        return [
-            *(Measurement("everkeel.outbox.depth", count, {**who, "state": state}) for state, count in states.items()),
-            Measurement("everkeel.outbox.oldest_age", stats.oldest_age, who),
-        ]
+        return [_of(who, one) for one in waiting(await self.engine.outbox.stats())]
 
     async def _dead_letters(self) -> list[Measurement]:
         store = getattr(self.engine, "dead_letters", None)
@@ -197,6 +208,17 @@ class StoreMetrics:
             found.append(Measurement("everkeel.saga.oldest_age", stats.oldest_active, who))
         return found
 
+    async def _vitals(self) -> list[Measurement]:
+        ask = getattr(self.engine, "vitals", None)
+        if ask is None:  # a database within this process: its clock is ours
+            return []
+        vitals, who = await ask(), self._who(self.name, "store")
+        return [
+            Measurement("everkeel.store.clock_skew", vitals.clock_skew, who),
+            Measurement("everkeel.store.oldest_transaction_age", vitals.oldest_transaction, who),
+            Measurement("everkeel.store.xmin_age", vitals.xmin_age, who),
+        ]
+
     def _who(self, name: str, type: str) -> dict[str, str]:
         return {**identity(name, type), "store": self.name}
 
@@ -211,15 +233,29 @@ class StoreMetrics:
     # ------------------------------------------------------------------ being read
 
     def measure(self) -> Iterator[Measurement]:
-        """The last numbers of the stores, and what its consumers counted."""
+        """The last numbers of the stores, and what its consumers, its relays and the engine counted."""
         for rows in list(self._last.values()):
             yield from rows
         for consumer in self.consumers:
             snapshot, who = consumer.snapshot(), identity(consumer.name, "consumer")
             for outcome in OUTCOMES:
                 yield Measurement("everkeel.consumer.events", snapshot[outcome], {**who, "outcome": outcome})
+        for relay in self.relays:
+            who = self._who(relay.name, "relay")
+            yield from (_of(who, one) for one in relay.measure())
+        counts = getattr(self.engine, "counts", None)
+        if counts is not None:
+            who = self._who(self.name, "store")
+            for kind, number in counts.conflicts.items():
+                yield Measurement("everkeel.store.conflicts", number, {**who, "kind": kind})
+            for type, number in counts.sagas_claimed.items():
+                yield Measurement("everkeel.saga.claimed", number, self._who(type, "saga"))
         age = max(0.0, self.clock.monotonic() - self._sampled_at)
         yield Measurement("everkeel.store.sample_age", age, self._who(self.name, "store"))
+
+
+def _of(who: dict[str, str], one: Measurement) -> Measurement:
+    return Measurement(one.name, one.value, {**who, **one.attributes})
 
 
 # ------------------------------------------------------------------ those that run in this process

@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from functools import cached_property
 from typing import Any, Self
 
+from everkeel.engines.counts import StoreCounts, counted
 from everkeel.engines.memory.outbox import MemoryOutbox
 from everkeel.engines.memory.transaction import MemoryTransaction
 from everkeel.engines.rows import Capabilities, DeadLetterRow
@@ -35,7 +36,8 @@ class MemoryEngine:
         self.dead_letter_rows: dict[str, DeadLetterRow] = {}
         """Given-up events by their id; the outbox buries into it, the dead-letter store reads and changes it."""
         self.wakeup = LocalWakeup(self.clock)
-        self.outbox = MemoryOutbox(self)
+        self.counts = StoreCounts()
+        self.outbox = counted(MemoryOutbox(self), "outbox", self.counts)
         """Events on their way out."""
 
     @cached_property
@@ -43,21 +45,23 @@ class MemoryEngine:
         """What was already handled."""
         from everkeel.engines.memory.inbox import MemoryInbox
 
-        return MemoryInbox(self)
+        inbox = MemoryInbox(self)
+        counted(inbox.sync, "inbox", self.counts)  # which the other face calls
+        return inbox
 
     @cached_property
     def dead_letters(self) -> Any:
         """What was given up on."""
         from everkeel.engines.memory.dead_letters import MemoryDeadLetters
 
-        return MemoryDeadLetters(self)
+        return counted(MemoryDeadLetters(self), "dead_letter", self.counts)
 
     @cached_property
     def sagas(self) -> Any:
         """Sagas and where they are."""
         from everkeel.engines.memory.sagas import MemorySagas
 
-        return MemorySagas(self)
+        return counted(MemorySagas(self), "saga", self.counts)
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[MemoryTransaction]:

@@ -6,15 +6,18 @@ import asyncio
 from functools import cached_property
 from typing import Any, Self, TypeVar
 
+from everkeel.engines.counts import StoreCounts, counted
 from everkeel.engines.postgres.connections import Driver, connections, installed_driver
 from everkeel.engines.postgres.outbox import PostgresOutbox
 from everkeel.engines.postgres.schema import CREATE_VERSIONS, LOCK, MIGRATIONS, SHAPES
+from everkeel.engines.postgres.vitals import vitals
 from everkeel.engines.postgres.wakeup import Listener, PostgresWakeup, notification
 from everkeel.engines.rows import Capabilities
 from everkeel.engines.sql.drift import Shape, check_shapes, check_version, shapes
 from everkeel.engines.sql.migrations import VERSION_TABLE, missing
 from everkeel.engines.sql.runners import arun_on, run_on
 from everkeel.engines.sql.statement import Operation, Statement, one
+from everkeel.engines.vitals import Vitals
 from everkeel.errors import ConfigError
 from everkeel.runtime.clock import DEFAULT, Clock
 from everkeel.runtime.settings import Seconds, seconds
@@ -71,7 +74,8 @@ class PostgresEngine:
             transactional=True, durable="fsync", shared="network", notify=self.listener is not None
         )
         self.wakeup = PostgresWakeup(self.clock, self._tell, self.listener)
-        self.outbox = PostgresOutbox(self)
+        self.counts = StoreCounts()
+        self.outbox = counted(PostgresOutbox(self), "outbox", self.counts)
         """Events on their way out."""
 
     @property
@@ -90,21 +94,23 @@ class PostgresEngine:
         """What was already handled."""
         from everkeel.engines.postgres.inbox import PostgresInbox
 
-        return PostgresInbox(self)
+        inbox = counted(PostgresInbox(self), "inbox", self.counts)
+        counted(inbox.sync, "inbox", self.counts)
+        return inbox
 
     @cached_property
     def dead_letters(self) -> Any:
         """What was given up on."""
         from everkeel.engines.postgres.dead_letters import PostgresDeadLetters
 
-        return PostgresDeadLetters(self)
+        return counted(PostgresDeadLetters(self), "dead_letter", self.counts)
 
     @cached_property
     def sagas(self) -> Any:
         """Sagas and where they are."""
         from everkeel.engines.postgres.sagas import PostgresSagas
 
-        return PostgresSagas(self)
+        return counted(PostgresSagas(self), "saga", self.counts)
 
     # ------------------------------------------------------------------ running operations
 
@@ -144,6 +150,10 @@ class PostgresEngine:
     def transaction(self) -> Any:
         """Several writes as one: a connection in a transaction that ends with the block."""
         return self._connections.transaction()
+
+    async def vitals(self) -> Vitals:
+        """How the server is doing: its clock against ours, and what keeps it from cleaning up. For metrics."""
+        return await self.run(vitals(self.clock))
 
     async def _tell(self, topic: str) -> None:
         await self.run(one(notification(topic)))

@@ -12,13 +12,14 @@ from contextlib import asynccontextmanager
 from functools import cached_property
 from typing import Any, Self, TypeVar
 
+from everkeel.engines.counts import StoreCounts, counted
 from everkeel.engines.rows import Capabilities
 from everkeel.engines.sql.drift import Shape, check_shapes, check_version, shapes
 from everkeel.engines.sql.migrations import VERSION_TABLE, missing
 from everkeel.engines.sql.runners import arun_on, run, run_on, runner_of
 from everkeel.engines.sql.statement import Operation
-from everkeel.engines.sqlite.outbox import SQLiteOutbox
 from everkeel.engines.sqlite.connections import Connections
+from everkeel.engines.sqlite.outbox import SQLiteOutbox
 from everkeel.engines.sqlite.schema import CREATE_VERSIONS, MIGRATIONS
 from everkeel.engines.wakeup import LocalWakeup
 from everkeel.errors import ConfigError
@@ -97,15 +98,16 @@ class SQLiteEngine:
         self.clock = clock or DEFAULT
         self.keep_delivered = seconds(keep_delivered)
         self.wakeup = LocalWakeup(self.clock)
-        self.outbox = SQLiteOutbox(self)
+        self.counts = StoreCounts()
+        self.outbox = counted(SQLiteOutbox(self), "outbox", self.counts)
         """Events on their way out."""
         self._busy_timeout = seconds(busy_timeout)
         self._create_schema, self._validate = create_schema, validate
-        self._connection: sqlite3.Connection | None = None
-        # One thread for what the engine does itself: SQLite has one writer at a time anyway. Transactions have their
         self._connections = Connections(self.path, self._busy_timeout)
-        # own, because one that is open must not stop the thread that the others wait for.
+        self._connection: sqlite3.Connection | None = None
         self._undurable: sqlite3.Connection | None = None  # for what may be lost when the power fails
+        # One thread for what the engine does itself: SQLite has one writer at a time anyway. Transactions have their
+        # own, because one that is open must not stop the thread that the others wait for.
         self._thread: ThreadPoolExecutor | None = None
         self._transactions: ThreadPoolExecutor | None = None
         # Those who wait for the database must not take the threads in which whoever has it would come to its end.
@@ -119,21 +121,23 @@ class SQLiteEngine:
         """What was already handled."""
         from everkeel.engines.sqlite.inbox import SQLiteInbox
 
-        return SQLiteInbox(self)
+        inbox = counted(SQLiteInbox(self), "inbox", self.counts)
+        counted(inbox.sync, "inbox", self.counts)
+        return inbox
 
     @cached_property
     def dead_letters(self) -> Any:
         """What was given up on."""
         from everkeel.engines.sqlite.dead_letters import SQLiteDeadLetters
 
-        return SQLiteDeadLetters(self)
+        return counted(SQLiteDeadLetters(self), "dead_letter", self.counts)
 
     @cached_property
     def sagas(self) -> Any:
         """Sagas and where they are."""
         from everkeel.engines.sqlite.sagas import SQLiteSagas
 
-        return SQLiteSagas(self)
+        return counted(SQLiteSagas(self), "saga", self.counts)
 
     # ------------------------------------------------------------------ running operations
 
@@ -149,12 +153,12 @@ class SQLiteEngine:
         """Run an operation: in the caller's transaction, or in one of its own that nobody else writes beside.
 
         `write=False`: it only reads, and need not wait for writers. Everything else is atomic here anyway.
+        `durable=False`: it is not waited for until it is on the disk. For leases, which nobody holds any more after
+        the power failed; a process that dies loses nothing.
         """
         if tx is None:
             loop = asyncio.get_running_loop()
             return await loop.run_in_executor(self._started(), self._alone, operation, write, durable)
-        `durable=False`: it is not waited for until it is on the disk. For leases, which nobody holds any more after
-        the power failed; a process that dies loses nothing.
         if isinstance(tx, SQLiteTransaction):
             return await tx.run(lambda connection: run(operation, runner_of(connection)[0]))
         return await arun_on(tx, operation)
@@ -191,10 +195,6 @@ class SQLiteEngine:
             self._connections.leave()
         return result
 
-    @asynccontextmanager
-    async def transaction(self) -> AsyncIterator[SQLiteTransaction]:
-        """Several writes as one."""
-        self._started()
     def _own(self, durable: bool) -> sqlite3.Connection:
         if durable:
             if self._connection is None:
@@ -204,6 +204,10 @@ class SQLiteEngine:
             self._undurable = self._connections.open(durable=False)
         return self._undurable
 
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[SQLiteTransaction]:
+        """Several writes as one."""
+        self._started()
         assert self._transactions is not None
         assert self._beginning is not None
         loop = asyncio.get_running_loop()
@@ -289,16 +293,16 @@ class SQLiteEngine:
             if pool is not None:
                 pool.shutdown(wait=False)
 
-    async def __aenter__(self) -> Self:
-        await self.start()
-        return self
-
     def _close(self) -> None:
         for connection in (self._connection, self._undurable):
             if connection is not None:
                 connection.close()
         self._connection = self._undurable = None
         self._connections.close()
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
 
     async def __aexit__(self, *error: object) -> None:
         await self.close()

@@ -150,7 +150,6 @@ class Batch:
                 self._relay.due_in(retry.delay)
                 self._failed(claimed, retry.delay, error)
         for claimed, reason, error in verdict.buried:
-            self._counters.failed += 1
             await self._bury(claimed, reason, error)
 
     async def _step_aside(self, away: Sequence[tuple[Claimed, BaseException | None]]) -> None:
