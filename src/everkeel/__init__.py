@@ -152,10 +152,10 @@ _HOMES = {
         "BulkheadFullError CircuitOpenError ClaimLostError CollapseError ConfigError DeadLetterConflictError "
         "DeadLetterError DeadLetterNotFoundError DeadLetterStateError DeadLettersFullError EventError EverkeelError "
         "FailFastError FeatureDisabledError HTTPStatusError HedgeTimeoutError IdempotencyFullError "
-        "IdempotencyInProgressError IdempotencyMismatchError InvalidConfigurationError NotRetryable PublishError RateLimitedError "
-        "RejectedError ReplayLimitError RetryExhaustedError SagaCompensatedError SagaConflictError SagaError "
-        "SagaNotFoundError SagaStateError SagaStoppedError ShedError ThrottledError TimeoutExceededError "
-        "TooEarlyError UnknownSagaError WorkersExhaustedError"
+        "IdempotencyInProgressError IdempotencyMismatchError InvalidConfigurationError NotRetryable PublishError "
+        "RateLimitedError RejectedError ReplayLimitError RetryExhaustedError SagaCompensatedError SagaConflictError "
+        "SagaError SagaNotFoundError SagaStateError SagaStoppedError ShedError ThrottledError "
+        "TimeoutExceededError TooEarlyError UnknownSagaError WorkersExhaustedError"
     ),
     "everkeel.http.server.setup": "Everkeel",
     "everkeel.idempotency.guard": "Idempotency",

@@ -41,6 +41,9 @@ UNRESOLVED = (Status.PENDING, Status.PARKED, Status.REPLAYED)
 FINISHED = (Status.RESOLVED, Status.SUPERSEDED, Status.DISCARDED)
 """Those that only wait to be purged."""
 
+OUTBOX = "outbox"
+"""The consumer of letters that never left: the relay buried them."""
+
 PARKED_REASON = "parked"
 """Why a letter was written that is no failure; such letters are no replays that count."""
 
@@ -136,9 +139,26 @@ class LetterFilter:
         )
 
 
+LOOKED_AT = 5_000
+"""How many later rows of an outbox are looked at for newer events of a letter's key: to look must not take long."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Newer:
+    """What became of the events behind a letter in its key: a replay now would come after those that were handled."""
+
+    waiting: int = 0
+    """Events of the same key that wait behind it: letters that are not finished, rows parked in the outbox."""
+    handled: int = 0
+    """Newer events of the same key that its consumer has handled; for letters of the outbox, that were sent."""
+    exact: bool = False
+    """Are these all? If not, there may be more handled ones that this store knows nothing of: the event was written to
+    the outbox of another database, or so long ago that rows behind it were purged, or too many rows came since."""
+
+
 @dataclass(frozen=True, slots=True)
 class LetterPage:
-    """Some letters, the newest first, and where the next ones begin; `next` is None at the end."""
+    """Some letters, and where the next ones begin; `next` is None at the end."""
 
     letters: Sequence[DeadLetterRow]
     next: str | None = None
@@ -202,11 +222,13 @@ class DeadLetterStore(Protocol):
         """One letter."""
         ...
 
-    async def query(self, wanted: LetterFilter, *, limit: int, cursor: str | None = None) -> LetterPage:
-        """A page of letters, the last failure first."""
+    async def query(
+        self, wanted: LetterFilter, *, limit: int, cursor: str | None = None, oldest_first: bool = False
+    ) -> LetterPage:
+        """A page of letters, the last failure first, or the other way round."""
         ...
 
-    async def count(self, wanted: LetterFilter) -> int:
+    async def count(self, wanted: LetterFilter, *, tx: Any = None) -> int:
         """How many there are."""
         ...
 
@@ -219,9 +241,20 @@ class DeadLetterStore(Protocol):
         ...
 
     async def transition(
-        self, id: str, before: Status, after: Status, change: Change, *, version: int | None = None, tx: Any = None
+        self,
+        id: str,
+        before: Status,
+        after: Status,
+        change: Change,
+        *,
+        version: int | None = None,
+        key: str | None = None,
+        tx: Any = None,
     ) -> DeadLetterRow | None:
-        """Move a letter on, if it is (still) where it is thought to be; None if not: somebody else was faster."""
+        """Move a letter on, if it is (still) where it is thought to be; None if not: somebody else was faster.
+
+        With `key` it leaves the line of its key for that of another one.
+        """
         ...
 
     async def next_epoch(self, row: DeadLetterRow, *, tx: Any) -> int | None:
@@ -253,7 +286,20 @@ class DeadLetterStore(Protocol):
         """What happened to a letter, the first change first; also after it was purged."""
         ...
 
-    async def purge(self, older_than: float, limit: int, change: Change) -> int:
+    async def newer(self, row: DeadLetterRow) -> Newer:
+        """What became of the events that came behind this one in its key, as far as this store can know."""
+        ...
+
+    async def purge(self, older_than: float, limit: int, change: Change, *, consumer: str | None = None) -> int:
         """Delete up to `limit` finished letters whose last change is so many seconds ago, with a line in the trail; and
-        the trail of those deleted as long ago. Answers how many letters."""
+        the trail of those deleted as long ago. Answers how many letters. With `consumer`, only that one's letters.
+
+        A letter that was `SUPERSEDED` stays until the newest of its event is finished: it says how often that one was
+        replayed.
+        """
+        ...
+
+    async def make_room(self, consumer: str, limit: int, change: Change, *, tx: Any = None) -> int:
+        """Delete up to `limit` finished letters of a consumer, whatever their age, the longest finished first, with a
+        line in the trail, which stays. Answers how many; never one that still waits."""
         ...

@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
 MOST_ERROR_TEXT = 8192
 """Characters of an error's text that are kept: a message of megabytes must not fill the store."""
+
+
+def inbox_key(source: str, id: str) -> str:
+    """Under which key an inbox remembers an event: its source and its id, which only together identify it.
+
+    >>> inbox_key("/orders", "e-1")
+    '["/orders","e-1"]'
+    """
+    return json.dumps([source, id], ensure_ascii=False, separators=(",", ":"))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

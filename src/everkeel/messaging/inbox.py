@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from hashlib import sha256
 from typing import Any
 
 from everkeel.engines.protocols import Engine
+from everkeel.engines.rows import inbox_key
 from everkeel.errors import ClaimLostError, ConfigError
 from everkeel.idempotency import core
 from everkeel.idempotency.guard import Claim, Idempotency, Once
@@ -128,7 +128,7 @@ def key_of(event: Event) -> str:
     >>> key_of(Event("order.placed", source="/orders", id="e-1"))
     '["/orders","e-1"]'
     """
-    return json.dumps([event.source, event.id], ensure_ascii=False, separators=(",", ":"))
+    return inbox_key(event.source, event.id)
 
 
 def fingerprint_of(event: Event) -> bytes:

@@ -9,16 +9,19 @@ import logging
 import pytest
 
 from everkeel import NotRetryable
-from everkeel.engines.letters import LetterFilter, Status
+from everkeel.engines.letters import LetterFilter, Newer, Status
 from everkeel.errors import (
     ConfigError,
     DeadLetterConflictError,
     DeadLetterNotFoundError,
+    DeadLettersFullError,
     DeadLetterStateError,
+    EventError,
     ReplayLimitError,
 )
 from everkeel.events import Discarded, Replayed
-from everkeel.messaging import DeadLetters, Event
+from everkeel.messaging import DeadLetters, Event, Outbox
+from everkeel.messaging.dead_letters import Overtaken
 
 
 class Refused(NotRetryable):
@@ -158,6 +161,37 @@ async def test_an_edited_replay_is_handled_with_its_new_data(world):
     assert seen == [{"amount": 5}]
 
 
+async def test_what_was_hidden_from_whoever_corrects_an_event_is_as_it_was(world):
+    letters = DeadLetters(world.engine, redact=["card", "pin"])
+    data = {"amount": -5, "card": "4111", "lines": [{"pin": "1234", "n": 1}, {"pin": "9876", "n": 2}]}
+    row = await letters.bury(world.event(data=data), consumer="billing", topic="orders", reason="rejected")
+    shown = (await letters.get(row.id)).to_dict()["untrusted"]["data"]
+    assert "4111" not in str(shown)
+    with pytest.raises(ConfigError, match=r"data must say what 'pin' is, or leave it out"):
+        await letters.replay(row.id, actor="ann", data={**shown, "lines": shown["lines"][1:]})
+    with pytest.raises(ConfigError, match=r"data must say what 'card' is, or leave it out"):
+        await letters.replay(row.id, actor="ann", data={"payment": {"card": "***"}})
+    corrected = {**shown, "amount": 5, "lines": [shown["lines"][0], {"pin": "0000", "n": "***"}]}
+    await letters.replay(row.id, actor="ann", data=corrected)
+    (sent,) = await world.engine.outbox.claim("relay", 10, 30)
+    assert json.loads(sent.row.payload) == {
+        "amount": 5, "card": "4111", "lines": [{"pin": "1234", "n": 1}, {"pin": "0000", "n": "***"}],
+    }  # fmt: skip
+
+
+async def test_data_that_is_no_json_is_refused_and_the_letter_waits_on(world):
+    (id,) = await buried(world, "e-1")
+    for wrong in (object(), float("nan"), "\ud800"):
+        with pytest.raises(EventError, match="its data cannot be written as JSON"):
+            await world.letters.replay(id, actor="ann", data=wrong)
+    with pytest.raises(ConfigError, match="key must be a text that is not empty"):
+        await world.letters.replay(id, actor="ann", key=" ")
+    with pytest.raises(EventError, match="key may have 512 bytes"):
+        await world.letters.replay(id, actor="ann", key="k" * 600)
+    assert (await world.letters.get(id)).status is Status.PENDING
+    assert (await world.engine.outbox.stats()).depth == 0
+
+
 @pytest.mark.parametrize("point", ["replay.before_append", "replay.before_commit", "replay.after_commit"])
 async def test_wherever_a_replay_dies_it_is_done_or_not_and_never_lost(world, point):
     (id,) = await buried(world, "e-1")
@@ -288,7 +322,126 @@ async def test_a_plan_leaves_alone_what_changed_since_and_what_is_over_its_limit
         await world.letters.apply(plan, actor="ann", rate=0)
 
 
+async def test_a_plan_begins_with_the_oldest_also_where_it_cannot_have_all(world):
+    for number in range(4):
+        await buried(world, f"e-{number}", key="k")
+    plan = await world.letters.plan_replay(limit=3)
+    assert [letter.row.event_id for letter in plan.letters] == ["e-0", "e-1", "e-2"]
+    assert plan.more == 1
+
+
+# ------------------------------------------------------------------ newer events of the same key
+
+
+async def test_a_letter_tells_what_was_handled_behind_it_and_so_does_a_plan(world):
+    events = [world.event(f"a-{n}", key="a") for n in range(1, 5)] + [world.event("b-1", key="b")]
+    world.failing["a-1"] = world.failing["b-1"] = Refused()
+    await Outbox(world.engine, topic="orders").write(events)
+    await world.live(world.consumer(), 5)
+    found = {letter.row.event_id: letter for letter in (await world.letters.list()).letters}
+    assert await world.letters.newer(found["a-1"]) == Newer(handled=3, exact=True)
+    assert await world.letters.newer(found["b-1"].id) == Newer(exact=True)
+    plan = await world.letters.plan_replay()
+    assert plan.newer == Overtaken(letters=1, handled=3, waiting=0, exact=True)
+    assert plan.to_dict()["newer"] == {"letters": 1, "handled": 3, "waiting": 0, "exact": True}
+
+
+async def test_a_letter_tells_how_many_wait_behind_it(world):
+    (first,) = await buried(world, "a-1", key="a", park_followers=True)
+    await world.publish(*(world.event(f"a-{n}", key="a") for n in (2, 3)))
+    await world.live(world.consumer(park_followers=True), 5)
+    assert await world.letters.newer(first) == Newer(waiting=2, exact=False)  # its outbox is somewhere else
+    assert (await world.letters.plan_replay()).newer == Overtaken(waiting=2, exact=False)
+
+
+async def test_what_was_purged_from_the_outbox_is_not_taken_for_nothing(world):
+    world.failing["a-1"] = Refused()
+    await Outbox(world.engine, topic="orders").write([world.event(f"a-{n}", key="a") for n in (1, 2)])
+    await world.live(world.consumer(), 5)
+    letter = await world.the_letter()
+    assert await world.letters.newer(letter) == Newer(handled=1, exact=True)
+    await asyncio.sleep(86_400)
+    await world.engine.outbox.purge(86_400, 10)
+    assert await world.letters.newer(letter) == Newer(handled=0, exact=False)
+    await Outbox(world.engine, topic="orders").write(world.event("a-3", key="a"))
+    await world.live(world.consumer(), 5)
+    assert await world.letters.newer(letter) == Newer(handled=1, exact=False)
+
+
+# ------------------------------------------------------------------ no more room
+
+
+async def test_finished_letters_make_way_for_new_ones(world):
+    letters = world.letters = DeadLetters(world.engine, most=3)
+    ids = await buried(world, "e-1", "e-2", "e-3")
+    await letters.discard(ids[1], actor="ann", reason="a test order")
+    await buried(world, "e-4")
+    waiting = {letter.row.event_id for letter in (await letters.list()).letters}
+    assert waiting == {"e-1", "e-3", "e-4"}
+    last = (await letters.audit(ids[1]))[-1]
+    assert (last.before, last.after, last.reason) == ("discarded", None, "made room: 3 letters are kept")
+
+
+async def test_where_all_letters_wait_what_fails_stays_with_the_broker_and_the_rest_goes_on(world, caplog):
+    letters = world.letters = DeadLetters(world.engine, most=2)
+    ids = await buried(world, "e-1", "e-2")
+    world.failing["e-3"] = Refused("no e-3")
+    await world.publish(world.event("e-3", key="e-3"), world.event("e-4", key="e-4"))
+    consumer = world.consumer()
+    with caplog.at_level(logging.ERROR, "everkeel.consumer"):
+        await world.live(consumer, 20)
+    assert "could not be dead-lettered (rejected; " in caplog.text
+    assert "there is no room for another dead letter of 'billing': 2 are kept, and none is finished" in caplog.text
+    assert world.order == ["e-4"]
+    assert consumer.snapshot()["not_buried"] == 1  # not again and again: half a minute until the next try
+    assert [letter.status for letter in (await letters.list()).letters] == [Status.PENDING] * 2
+    await letters.discard(ids[0], actor="ann", reason="a test order")
+    await world.live(consumer, 60)
+    assert {letter.row.event_id for letter in (await letters.list()).letters} == {"e-2", "e-3"}
+
+
+async def test_what_comes_back_from_a_replay_or_is_known_already_is_never_turned_away(world):
+    letters = world.letters = DeadLetters(world.engine, most=1)
+    (id,) = await buried(world, "e-1")
+    again = await letters.bury(world.event(), consumer="billing", topic="orders", reason="rejected")
+    assert again.id == id
+    with pytest.raises(DeadLettersFullError):
+        await letters.bury(world.event("e-2"), consumer="billing", topic="orders", reason="rejected")
+    await letters.bury(world.event("e-2"), consumer="shipping", topic="orders", reason="rejected")  # has its own
+    await letters.replay(id, actor="ann")
+    await world.live(world.consumer(), 5)
+    (back,) = (await letters.list(LetterFilter(consumer="billing", status=(Status.PENDING,)))).letters
+    assert back.replays == 1
+
+
+@pytest.mark.parametrize("most", [0, -1, True, 1.5, "many"])
+def test_a_limit_that_is_none_is_refused(world, most):
+    with pytest.raises(ConfigError, match="most must be a whole number of at least 1, or None"):
+        DeadLetters(world.engine, most=most)
+    assert DeadLetters(world.engine, most=None).room is None
+
+
 # ------------------------------------------------------------------ those behind
+
+
+async def test_a_replay_with_another_key_lets_those_of_the_old_one_go_and_stands_in_the_new_one(world):
+    (first,) = await buried(world, "a-1", key="a", park_followers=True)
+    consumer = world.consumer(park_followers=True)
+    await world.publish(world.event("a-2", key="a"), world.event("a-3", key="a"))
+    await world.live(consumer, 5)
+    assert await world.letters.count(LetterFilter(status=(Status.PARKED,))) == 2
+    await world.letters.replay(first, actor="ann", reason="the wrong order", key="b")  # and fails again
+    await world.publish(world.event("b-1", key="b"))
+    await world.live(consumer, 5)
+    assert world.order == ["a-2", "a-3"]
+    last = [line.reason for line in await world.letters.audit(first)][1]
+    assert last == "the wrong order (key 'a' -> 'b')"
+    (pending,) = (await world.letters.list(LetterFilter(status=(Status.PENDING,)))).letters
+    assert (pending.row.event_id, pending.row.key, pending.event.key) == ("a-1", "b", "b")
+    world.failing.clear()
+    await world.letters.replay(pending.id, actor="ann")
+    await world.live(consumer, 10)
+    assert world.order == ["a-2", "a-3", "a-1", "b-1"]
 
 
 async def test_followers_of_a_dead_letter_wait_and_follow_in_order_once_it_is_handled(world):

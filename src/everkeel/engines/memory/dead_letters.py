@@ -5,27 +5,32 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import count, takewhile
 from typing import TYPE_CHECKING, Any
 
 from everkeel.engines.letters import (
     FINISHED,
+    OUTBOX,
     PARKED_REASON,
     UNRESOLVED,
     AuditRow,
     Change,
     LetterFilter,
     LetterPage,
+    Newer,
     NewLetter,
     Status,
     cursor_of,
     may_become,
     place_of,
 )
-from everkeel.engines.memory.queue import PENDING
+from everkeel.engines.memory.queue import DELIVERED, PARKED, PENDING
 from everkeel.engines.memory.transaction import MemoryTransaction
-from everkeel.engines.rows import DeadLetterRow
+from everkeel.engines.rows import DeadLetterRow, inbox_key
 from everkeel.errors import ConfigError, DeadLetterStateError
+from everkeel.idempotency.memory import MemoryRecords
+from everkeel.idempotency.records import State, StoreStats
 
 if TYPE_CHECKING:
     from everkeel.engines.memory.engine import MemoryEngine
@@ -71,7 +76,15 @@ class MemoryDeadLetters:
             return self._seen(row)
 
     async def transition(
-        self, id: str, before: Status, after: Status, change: Change, *, version: int | None = None, tx: Any = None
+        self,
+        id: str,
+        before: Status,
+        after: Status,
+        change: Change,
+        *,
+        version: int | None = None,
+        key: str | None = None,
+        tx: Any = None,
     ) -> DeadLetterRow | None:
         undo = _undo(tx)
         if not may_become(before, after):
@@ -80,7 +93,7 @@ class MemoryDeadLetters:
             row = self._rows.get(id)
             if row is None or row.status != before.value or version not in (None, row.version):
                 return None
-            return self._seen(self._move(row, after, change, undo))
+            return self._seen(self._move(row, after, change, undo, key))
 
     async def settle(self, consumer: str, source: str, event_id: str, topic: str, *, tx: Any = None) -> int:
         undo = _undo(tx)
@@ -100,17 +113,41 @@ class MemoryDeadLetters:
             epochs = [one.epoch for one in self._rows.values() if (one.source, one.event_id, one.topic) == event]
             return max([*epochs, row.epoch, leaving.item.epoch if leaving is not None else 0]) + 1
 
-    async def purge(self, older_than: float, limit: int, change: Change) -> int:
+    async def purge(self, older_than: float, limit: int, change: Change, *, consumer: str | None = None) -> int:
         with self._engine.lock:
-            now = self._engine.clock.time()
-            old = [row for row in self._rows.values() if row.status in FINISHED and row.updated_at <= now - older_than]
-            old = sorted(old, key=lambda row: row.updated_at)[:limit]
-            forgotten = {one.letter for one in self._trail if one.after is None and one.at <= now - older_than}
+            before = self._engine.clock.time() - older_than
+            forgotten = {one.letter for one in self._trail if one.after is None and one.at <= before}
             self._trail[:] = [one for one in self._trail if one.letter not in forgotten]
-            for row in old:
-                del self._rows[row.id]
-                self._note(row.id, Status(row.status), None, change, _undo(None))
-            return len(old)
+            return self._delete(consumer, before, limit, change, _undo(None))
+
+    async def make_room(self, consumer: str, limit: int, change: Change, *, tx: Any = None) -> int:
+        undo = _undo(tx)
+        with self._engine.lock:
+            return self._delete(consumer, self._engine.clock.time(), limit, change, undo)
+
+    def _delete(
+        self,
+        consumer: str | None,
+        before: float,
+        limit: int,
+        change: Change,
+        undo: Callable[[Callable[[], object]], object],
+    ) -> int:
+        unresolved = {_identity(row) for row in self._rows.values() if Status(row.status) in UNRESOLVED}
+        old = [
+            row
+            for row in self._rows.values()
+            if row.status in FINISHED
+            and row.updated_at <= before
+            and consumer in (None, row.consumer)
+            and not (row.status == Status.SUPERSEDED and _identity(row) in unresolved)
+        ]
+        old = sorted(old, key=lambda row: row.updated_at)[:limit]
+        for row in old:
+            del self._rows[row.id]
+            undo(partial(self._rows.__setitem__, row.id, row))
+            self._note(row.id, Status(row.status), None, change, undo)
+        return len(old)
 
     # ------------------------------------------------------------------ reading
 
@@ -119,18 +156,20 @@ class MemoryDeadLetters:
             row = self._rows.get(id)
             return None if row is None else self._seen(row)
 
-    async def query(self, wanted: LetterFilter, *, limit: int, cursor: str | None = None) -> LetterPage:
+    async def query(
+        self, wanted: LetterFilter, *, limit: int, cursor: str | None = None, oldest_first: bool = False
+    ) -> LetterPage:
         after = None if cursor is None else place_of(cursor)
         with self._engine.lock:
             now = self._engine.clock.time()
             found = [row for row in self._rows.values() if wanted.matches(row, now)]
-            found.sort(key=_place, reverse=True)
+            found.sort(key=_place, reverse=not oldest_first)
             if after is not None:
-                found = [row for row in found if _place(row) < after]
+                found = [row for row in found if (_place(row) > after if oldest_first else _place(row) < after)]
             letters = [self._seen(row) for row in found[:limit]]
         return LetterPage(letters, cursor_of(letters[-1]) if len(found) > limit else None)
 
-    async def count(self, wanted: LetterFilter) -> int:
+    async def count(self, wanted: LetterFilter, *, tx: Any = None) -> int:
         with self._engine.lock:
             now = self._engine.clock.time()
             return sum(wanted.matches(row, now) for row in self._rows.values())
@@ -177,6 +216,33 @@ class MemoryDeadLetters:
             ]
             return free[:limit]
 
+    async def newer(self, row: DeadLetterRow) -> Newer:
+        if row.key is None:
+            return Newer(exact=True)
+        own, lane = (row.source, row.event_id), (row.consumer, row.topic, row.key)
+        with self._engine.lock:
+            behind = [
+                one
+                for one in self._rows.values()
+                if (one.consumer, one.topic, one.key) == lane and one.position > row.position
+            ]
+            place = self._engine.outbox.known(*own, row.topic)
+            age = 0.0 if place is None else self._engine.clock.time() - place.created_at
+            later = self._engine.outbox.behind(row.topic, row.key, place, row.first_failed_at)
+        waiting = {(one.source, one.event_id) for one in behind if Status(one.status) in UNRESOLVED} - {own}
+        handled = {(one.source, one.event_id) for one in behind if one.status == Status.RESOLVED} - {own}
+        sent = {(entry.item.source, entry.item.id) for entry in later if entry.state == DELIVERED} - {own}
+        exact = place is not None and age < self._engine.keep_delivered
+        if row.consumer == OUTBOX:
+            waiting |= {(entry.item.source, entry.item.id) for entry in later if entry.state in (PENDING, PARKED)}
+            handled |= sent
+        else:
+            inbox: MemoryRecords = self._engine.inbox.sync
+            exact = exact and inbox.stats(row.consumer) != StoreStats(0, 0, 0)
+            records = {event: inbox.get(row.consumer, inbox_key(*event)) for event in sent}
+            handled |= {event for event, record in records.items() if record and record.state is State.COMPLETED}
+        return Newer(waiting=len(waiting - handled), handled=len(handled), exact=exact)
+
     async def audit(self, id: str) -> Sequence[AuditRow]:
         with self._engine.lock:
             return [one for one in self._trail if one.letter == id]
@@ -202,9 +268,15 @@ class MemoryDeadLetters:
         return replace(row, replays=replays, first_failed_at=min(one.failed_at for one in [*earlier, row]))
 
     def _move(
-        self, row: DeadLetterRow, after: Status, change: Change, undo: Callable[[Callable[[], object]], object]
+        self,
+        row: DeadLetterRow,
+        after: Status,
+        change: Change,
+        undo: Callable[[Callable[[], object]], object],
+        key: str | None = None,
     ) -> DeadLetterRow:
-        moved = replace(row, status=after.value, version=row.version + 1, updated_at=self._engine.clock.time())
+        now = self._engine.clock.time()
+        moved = replace(row, status=after.value, version=row.version + 1, updated_at=now, key=key or row.key)
         self._rows[row.id] = moved
         undo(lambda: self._rows.__setitem__(row.id, row))
         self._note(row.id, Status(row.status), after, change, undo)

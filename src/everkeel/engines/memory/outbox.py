@@ -40,14 +40,27 @@ class MemoryOutbox:
             for row in rows:
                 identity = (row.source, row.id, row.topic)
                 known = self._known.get(identity)
+                again = known is not None and row.epoch > known.item.epoch and known.state in (DELIVERED, BURIED)
+                if known is not None and again and row.key != known.key:
+                    self._drop(known)  # it leaves its line, and goes to the end of the other one
+                    known = None
                 if known is None:
                     self._known[identity] = self._queue.append(row, row.topic, row.key, now, delay)
-                elif row.epoch > known.item.epoch and known.state in (DELIVERED, BURIED):
+                elif again:
                     self._queue.revive(known, row, now, delay)
 
     def known(self, source: str, id: str, topic: str) -> Entry[OutboxRow] | None:
         """What is kept of an event, delivered or not."""
         return self._known.get((source, id, topic))
+
+    def behind(self, topic: str, key: str, place: Entry[OutboxRow] | None, since: float) -> Sequence[Entry[OutboxRow]]:
+        """What came after an entry in its key; without one, what was written after a moment."""
+        return [
+            entry
+            for entry in self._queue.entries()
+            if (entry.topic, entry.key) == (topic, key)
+            and (entry.created_at > since if place is None else entry.seq > place.seq)
+        ]
 
     async def claim(self, owner: str, limit: int, lease: float, *, without: Collection[str] = ()) -> list[Claimed]:
         now = self._engine.clock.time()

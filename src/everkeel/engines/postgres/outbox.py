@@ -37,6 +37,13 @@ ON CONFLICT (source, id, aggregatetype) DO UPDATE SET
     lease_token = NULL, lease_until = NULL, delivered_at = NULL
 WHERE everkeel_outbox.state IN (1, 2) AND excluded.epoch > everkeel_outbox.epoch"""
 
+# A replay whose key was corrected leaves its line, and goes to the end of the other one.
+_LEAVE = """
+DELETE FROM everkeel_outbox
+WHERE state IN (1, 2) AND source = CAST(:source AS text) AND id = CAST(:id AS text)
+  AND aggregatetype = CAST(:topic AS text) AND epoch < CAST(:epoch AS integer)
+  AND aggregateid IS DISTINCT FROM CAST(:key AS text) RETURNING aggregateid"""
+
 _UNPARK = """
 UPDATE everkeel_outbox SET state = 0
 WHERE state = 3 AND aggregatetype = CAST(:topic AS text) AND aggregateid = CAST(:key AS text)"""
@@ -206,6 +213,11 @@ class PostgresOutbox:
             # In the order of their names: two writers of the same two keys must not wait for each other.
             for name in sorted({f"everkeel/{row.topic}/{row.key}" for row in rows if row.key is not None}):
                 yield Statement(_LOCK_KEY, {"name": name})
+        lanes = {(row.topic, row.key) for row in rows if row.epoch}
+        for row in rows:
+            if row.epoch:
+                who = {"source": row.source, "id": row.id, "topic": row.topic, "epoch": row.epoch, "key": row.key}
+                lanes |= {(row.topic, left) for (left,) in (yield Statement(_LEAVE, who))}
         yield Statement(
             _INSERT,
             {
@@ -215,7 +227,7 @@ class PostgresOutbox:
                 "encodings": [r.encoding for r in rows], "epochs": [r.epoch for r in rows], "delay": delay,
             },
         )  # fmt: skip
-        for topic, key in sorted({(row.topic, row.key) for row in rows if row.epoch and row.key is not None}):
+        for topic, key in sorted((topic, key) for topic, key in lanes if key is not None):
             yield Statement(_UNPARK, {"topic": topic, "key": key})
 
     # ------------------------------------------------------------------ claims

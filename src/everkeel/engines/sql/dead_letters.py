@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import takewhile
-from typing import Any, TypeVar
+from typing import Any
 
 from everkeel.engines.letters import (
     FINISHED,
@@ -27,9 +27,6 @@ from everkeel.engines.sql.letter_tables import POSTGRES_TABLES as POSTGRES_TABLE
 from everkeel.engines.sql.letter_tables import SQLITE_TABLES as SQLITE_TABLES
 from everkeel.engines.sql.statement import Operation, Statement
 from everkeel.errors import DeadLetterStateError
-
-T = TypeVar("T")
-
 
 _UNRESOLVED = ", ".join(f"'{status.value}'" for status in UNRESOLVED)
 _FINISHED = ", ".join(f"'{status.value}'" for status in FINISHED)
@@ -67,12 +64,17 @@ VALUES (:letter, {now}, :was, :became, :actor, :kind, :reason)"""
         self._move = f"""
 UPDATE everkeel_dead_letters SET status = :after, version = version + 1, updated_at = {now}
 WHERE id = :id AND status = :before"""
-        expired = f"status IN ({_FINISHED}) AND updated_at <= {dialect.later.format(':ago')}"
-        self._expire = f"""
+        # Whoever else deletes at this moment deletes others.
+        skip = f"{dialect.for_update} OF d SKIP LOCKED" if dialect.for_update else ""
+        self._delete = f"""
 INSERT INTO everkeel_dead_letter_audit (letter, at, was, became, actor, kind, reason)
 SELECT id, {now}, status, NULL, :actor, :kind, :reason FROM everkeel_dead_letters
-WHERE id IN (SELECT id FROM everkeel_dead_letters WHERE {expired} ORDER BY updated_at LIMIT :limit{dialect.for_update})
+WHERE id IN (SELECT d.id FROM everkeel_dead_letters AS d
+    WHERE d.status IN ({_FINISHED}) AND (d.status <> 'superseded' OR NOT EXISTS (
+        SELECT 1 FROM everkeel_dead_letters AS p WHERE {_SAME.format("p")} AND p.status IN ({_UNRESOLVED}))){{}}
+    ORDER BY d.updated_at LIMIT :limit{skip})
 RETURNING letter"""
+        self._expired = f" AND d.updated_at <= {dialect.later.format(':ago')}"
         self._forget_trail = f"""
 DELETE FROM everkeel_dead_letter_audit WHERE letter IN (
     SELECT letter FROM everkeel_dead_letter_audit
@@ -128,12 +130,14 @@ DELETE FROM everkeel_dead_letter_audit WHERE letter IN (
         return row
 
     def transition(
-        self, id: str, before: Status, after: Status, change: Change, version: int | None
+        self, id: str, before: Status, after: Status, change: Change, version: int | None, key: str | None
     ) -> Operation[DeadLetterRow | None]:
         if not may_become(before, after):
             raise DeadLetterStateError(id, before.value, after.value)
         if not (yield from self._moved(id, before, after, change, version)):
             return None
+        if key is not None:
+            yield Statement("UPDATE everkeel_dead_letters SET key = :key WHERE id = :id", {"id": id, "key": key})
         return (yield from self.get(id))
 
     def _moved(
@@ -176,15 +180,24 @@ DELETE FROM everkeel_dead_letter_audit WHERE letter IN (
             return None
         return max(int(epoch) for epoch, *_ in [*letters, *leaving, (row.epoch,)]) + 1
 
-    def purge(self, older_than: float, limit: int, change: Change) -> Operation[int]:
-        who = {"actor": change.actor, "kind": change.kind, "reason": change.reason}
-        gone = yield self._statement(self._expire, **who, ago=-float(older_than), limit=limit)
+    def purge(self, older_than: float, limit: int, change: Change, consumer: str | None) -> Operation[int]:
+        gone = yield from self._deleted(limit, change, consumer, self._expired, ago=-float(older_than))
+        yield self._statement(self._forget_trail, ago=-float(older_than), limit=limit)
+        return gone
+
+    def make_room(self, consumer: str, limit: int, change: Change) -> Operation[int]:
+        return (yield from self._deleted(limit, change, consumer, ""))
+
+    def _deleted(self, limit: int, change: Change, consumer: str | None, which: str, **values: Any) -> Operation[int]:
+        if consumer is not None:
+            which, values = f"{which} AND d.consumer = :consumer", {**values, "consumer": consumer}
+        values |= {"actor": change.actor, "kind": change.kind, "reason": change.reason, "limit": limit}
+        gone = yield self._statement(self._delete.format(which), **values)
         if gone:
             yield Statement(
                 "DELETE FROM everkeel_dead_letters WHERE EXISTS (SELECT 1 FROM everkeel_dead_letter_audit AS a "
                 "WHERE a.letter = everkeel_dead_letters.id AND a.became IS NULL)"
             )
-        yield self._statement(self._forget_trail, ago=-float(older_than), limit=limit)
         return len(gone)
 
     # ------------------------------------------------------------------ reading
@@ -193,14 +206,15 @@ DELETE FROM everkeel_dead_letter_audit WHERE letter IN (
         rows = yield Statement(f"{self._select} WHERE d.id = :id", {"id": id})
         return _row(rows[0]) if rows else None
 
-    def query(self, wanted: LetterFilter, limit: int, cursor: str | None) -> Operation[LetterPage]:
+    def query(self, wanted: LetterFilter, limit: int, cursor: str | None, oldest_first: bool) -> Operation[LetterPage]:
+        after, order = (">", "ASC") if oldest_first else ("<", "DESC")
         where, values = self._where(wanted)
         if cursor is not None:
             at, id = place_of(cursor)
-            where.append(f"(d.failed_at, d.id) < ({self._dialect.moment.format(':after_at')}, :after_id)")
+            where.append(f"(d.failed_at, d.id) {after} ({self._dialect.moment.format(':after_at')}, :after_id)")
             values.update(after_at=at, after_id=id)
         rows = yield Statement(
-            f"{self._select}{_all(where)} ORDER BY d.failed_at DESC, d.id DESC LIMIT :limit",
+            f"{self._select}{_all(where)} ORDER BY d.failed_at {order}, d.id {order} LIMIT :limit",
             {**values, "limit": limit + 1},
         )
         letters = [_row(row) for row in rows]
@@ -316,60 +330,3 @@ def _row(values: Sequence[Any]) -> DeadLetterRow:
         replays=int(replays),
         first_failed_at=float(first_failed_at),
     )
-
-
-class SQLDeadLetters:
-    """A `DeadLetterStore` in a database."""
-
-    def __init__(self, engine: SQLEngine, dialect: Dialect) -> None:
-        self._engine, self._operations = engine, DeadLetterOperations(dialect, engine)
-
-    async def _change(self, operation: Operation[T], tx: Any = None) -> T:
-        return await self._engine.run(operation, tx, atomic=True)
-
-    async def put(self, letter: NewLetter, *, tx: Any = None) -> DeadLetterRow:
-        return await self._change(self._operations.put(letter), tx)
-
-    async def get(self, id: str) -> DeadLetterRow | None:
-        return await self._engine.run(self._operations.get(id), write=False)
-
-    async def query(self, wanted: LetterFilter, *, limit: int, cursor: str | None = None) -> LetterPage:
-        return await self._engine.run(self._operations.query(wanted, limit, cursor), write=False)
-
-    async def count(self, wanted: LetterFilter) -> int:
-        return await self._engine.run(self._operations.count(wanted), write=False)
-
-    async def tally(self) -> Mapping[tuple[str, str, str], int]:
-        return await self._engine.run(self._operations.tally(), write=False)
-
-    async def oldest(self) -> Mapping[str, float]:
-        return await self._engine.run(self._operations.oldest(), write=False)
-
-    async def transition(
-        self, id: str, before: Status, after: Status, change: Change, *, version: int | None = None, tx: Any = None
-    ) -> DeadLetterRow | None:
-        return await self._change(self._operations.transition(id, before, after, change, version), tx)
-
-    async def next_epoch(self, row: DeadLetterRow, *, tx: Any) -> int | None:
-        return await self._change(self._operations.next_epoch(row), tx)
-
-    async def settle(self, consumer: str, source: str, event_id: str, topic: str, *, tx: Any = None) -> int:
-        return await self._change(self._operations.settle(consumer, source, event_id, topic), tx)
-
-    async def blocking(
-        self, consumer: str, topic: str, key: str, source: str, event_id: str, *, tx: Any = None
-    ) -> DeadLetterRow | None:
-        operation = self._operations.blocking(consumer, topic, key, source, event_id)
-        return await self._engine.run(operation, tx, write=False)
-
-    async def parked(self, consumer: str, topic: str, key: str, *, limit: int, tx: Any = None) -> list[DeadLetterRow]:
-        return await self._engine.run(self._operations.parked(consumer, topic, key, limit), tx, write=False)
-
-    async def parked_keys(self, consumer: str, limit: int) -> Sequence[tuple[str, str]]:
-        return await self._engine.run(self._operations.parked_keys(consumer, limit), write=False)
-
-    async def audit(self, id: str) -> Sequence[AuditRow]:
-        return await self._engine.run(self._operations.audit(id), write=False)
-
-    async def purge(self, older_than: float, limit: int, change: Change) -> int:
-        return await self._change(self._operations.purge(older_than, limit, change))

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from everkeel.engines.sql.dead_letters import SQLDeadLetters
 from everkeel.engines.sql.dialect import SQLITE
 from everkeel.engines.sql.inbox import SQLEngine
+from everkeel.engines.sql.letter_store import SQLDeadLetters
 
 
 class SQLiteDeadLetters(SQLDeadLetters):

@@ -27,6 +27,12 @@ ON CONFLICT (source, id, aggregatetype) DO UPDATE SET
     lease_token = NULL, lease_until = NULL, delivered_at = NULL
 WHERE everkeel_outbox.state IN (1, 2) AND excluded.epoch > everkeel_outbox.epoch"""
 
+# A replay whose key was corrected leaves its line, and goes to the end of the other one.
+_LEAVE = """
+DELETE FROM everkeel_outbox
+WHERE state IN (1, 2) AND source = :source AND id = :id AND aggregatetype = :topic AND epoch < :epoch
+  AND aggregateid IS NOT :key RETURNING aggregateid"""
+
 _UNPARK = "UPDATE everkeel_outbox SET state = 0 WHERE state = 3 AND aggregatetype = :topic AND aggregateid = :key"
 
 # What may be claimed at all: due, held by nobody, of a topic that is wanted, with nothing of its key before it.
@@ -74,9 +80,15 @@ class SQLiteOutbox:
 
     def _append(self, rows: Sequence[OutboxRow], delay: float, now: float) -> Operation[None]:
         values = [(r.id, r.source, r.type, r.topic, r.key, r.attributes, r.payload, r.encoding, r.epoch) for r in rows]
+        lanes = {(row.topic, row.key) for row in rows if row.epoch}
+        for row in rows:
+            if row.epoch:
+                who = {"source": row.source, "id": row.id, "topic": row.topic, "epoch": row.epoch, "key": row.key}
+                lanes |= {(row.topic, left) for (left,) in (yield Statement(_LEAVE, who))}
         yield Statement(_INSERT, {"rows": json.dumps(values), "now": now, "delay": delay})
-        for topic, key in {(row.topic, row.key) for row in rows if row.epoch and row.key is not None}:
-            yield Statement(_UNPARK, {"topic": topic, "key": key})
+        for topic, key in lanes:
+            if key is not None:
+                yield Statement(_UNPARK, {"topic": topic, "key": key})
 
     # ------------------------------------------------------------------ claims
 

@@ -16,7 +16,14 @@ from hashlib import sha256
 from inspect import isawaitable
 from typing import TYPE_CHECKING, Any
 
-from everkeel.errors import ClaimLostError, EventError, IdempotencyMismatchError, NotRetryable, RejectedError
+from everkeel.errors import (
+    ClaimLostError,
+    DeadLettersFullError,
+    EventError,
+    IdempotencyMismatchError,
+    NotRetryable,
+    RejectedError,
+)
 from everkeel.idempotency.records import Duplicate, Fresh, InProgress, Mismatch, Token
 from everkeel.messaging.consumer import reporting
 from everkeel.messaging.consumer.core import Redeliver, after_failure, spent
@@ -319,7 +326,10 @@ class Handling:
             reporting.not_buried(consumer, event, reason, error, trouble)
             consumer.counts["not_buried"] += 1
             await self.release(held, refund=True)
-            raise Again(consumer.rules.backoff.delay(max(attempts, 1))) from trouble
+            full = isinstance(trouble, DeadLettersFullError)  # until somebody deals with them: no hurry
+            raise Again(
+                consumer.rules.max_pause if full else consumer.rules.backoff.delay(max(attempts, 1))
+            ) from trouble
         crash_point("bury.after_commit")
         await self.release(held, refund=False)
         if letter.known:  # a copy that came late, or we died before we could acknowledge it

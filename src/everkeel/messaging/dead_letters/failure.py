@@ -44,6 +44,30 @@ class Redactor:
             return [self.data(inner) for inner in value]
         return value
 
+    def restored(self, edited: Any, original: Any) -> Any:
+        """Data that somebody corrected who was shown what `data` shows: what was hidden from them is as it was.
+
+        Without this, a corrected order would be paid with the card `***`. Where it cannot be told which value was
+        hidden, because fields were moved, a `ConfigError` asks for it.
+        """
+        if isinstance(edited, Mapping):
+            had = original if isinstance(original, Mapping) else {}
+            restored = {}
+            for name, value in edited.items():
+                if value != HIDDEN or str(name).lower() not in self._fields:
+                    restored[name] = self.restored(value, had.get(name))
+                elif name in had:
+                    restored[name] = had[name]
+                else:
+                    allowed = f"must say what {name!r} is, or leave it out: nothing is hidden in its place"
+                    raise ConfigError("dead letters", "data", allowed, None)
+            return restored
+        if isinstance(edited, list | tuple):
+            # Items of a list have no names: with more or fewer of them than before, nobody knows which is which.
+            same = isinstance(original, list | tuple) and len(original) == len(edited)
+            return [self.restored(value, original[place] if same else None) for place, value in enumerate(edited)]
+        return edited
+
     def text(self, text: str, event: Event | None) -> str:
         """A text without the values of those fields, and after the user's own function."""
         if event is not None and self._fields:

@@ -7,17 +7,17 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Any
 
-from everkeel.engines.letters import Change, DeadLetterStore, NewLetter, Status
+from everkeel.engines.letters import OUTBOX, Change, DeadLetterStore, LetterFilter, NewLetter, Status
 from everkeel.engines.protocols import Engine
 from everkeel.engines.rows import DeadLetterRow, ErrorInfo, OutboxRow
+from everkeel.errors import DeadLettersFullError
 from everkeel.messaging.dead_letters.failure import Redactor, summary
 from everkeel.messaging.dead_letters.letter import DeadLetter
+from everkeel.messaging.dead_letters.room import Room
 from everkeel.messaging.event import Event
 from everkeel.messaging.rows import attributes_of, payload_of
 from everkeel.runtime.crash import crash_point
 
-OUTBOX = "outbox"
-"""The consumer of letters that never left: the relay buried them."""
 WAKEUP = "outbox"
 """The signal that relays wait for."""
 _FOLLOWERS_AT_ONCE = 100
@@ -33,6 +33,7 @@ class Keeping:
     engine: Engine
     store: DeadLetterStore
     redactor: Redactor
+    room: Room | None
 
     def _seen(self, row: DeadLetterRow) -> DeadLetter:
         return DeadLetter(row, self.redactor)
@@ -51,8 +52,10 @@ class Keeping:
     ) -> DeadLetter:
         """Keep an event that a consumer gives up on; with `behind`, one that must wait for that letter.
 
-        Writing the same failure twice changes nothing.
+        Writing the same failure twice changes nothing. Where there is no room for another letter, finished ones make
+        way; a `DeadLettersFullError` where none is finished: then the event must stay where it is.
         """
+        await self._make_room(event, consumer, topic, tx)
         payload, encoding = payload_of(event)
         info = ErrorInfo.of(error)
         letter = NewLetter(
@@ -78,6 +81,24 @@ class Keeping:
             change=Change(actor=consumer, reason=reason),
         )
         return replace(self._seen(await self.store.put(letter, tx=tx)), new=letter.id)
+
+    async def _make_room(self, event: Event, consumer: str, topic: str, tx: Any) -> None:
+        room, now = self.room, self.engine.clock.monotonic()
+        # What comes back from a replay has its place already: it must not be the one that is turned away.
+        if room is None or event.replay_epoch or room.takes(consumer, now):
+            return
+        if not room.is_full(consumer, now):
+            count = await self.store.count(LetterFilter(consumer=consumer), tx=tx)
+            if count >= room.most:
+                change = Change(actor=consumer, reason=f"made room: {room.most} letters are kept")
+                count -= await self.store.make_room(consumer, count - room.most + room.step, change, tx=tx)
+            if count < room.most:
+                room.counted(consumer, count, now)
+                return
+            room.filled(consumer, now)
+        known = LetterFilter(consumer=consumer, source=event.source, event_id=event.id, topic=topic)
+        if not await self.store.count(known, tx=tx):
+            raise DeadLettersFullError(consumer, room.most)
 
     async def settle(self, event: Event, *, consumer: str, topic: str, tx: Any = None) -> None:
         """The event was handled: its letters are resolved, and those parked behind it may follow."""
@@ -108,7 +129,7 @@ class Keeping:
         for row in rows:  # one by one: their order in the outbox is the order in which they came
             change = Change(actor=consumer, reason="what it waited for is done")
             try:
-                if not await self._send(row, change, None, tx):
+                if not await self._send(row, change, tx):
                     break  # it is in the outbox for somebody else; the next look at parked keys finds it
             except Changed:
                 break  # somebody else lets them go at this moment
@@ -117,14 +138,23 @@ class Keeping:
 
     # ------------------------------------------------------------------ sending them again
 
-    async def _send(self, row: DeadLetterRow, change: Change, edited: str | None, tx: Any) -> int:
+    async def _send(
+        self, row: DeadLetterRow, change: Change, tx: Any, *, edited: str | None = None, key: str | None = None
+    ) -> int:
         """Move a letter to `REPLAYED` and its event into the outbox; answers the epoch, 0 where the outbox must be
-        waited for. `Changed`: somebody else was faster, and the transaction must not be committed."""
+        waited for. `Changed`: somebody else was faster, and the transaction must not be committed.
+
+        With `key` it goes behind the events of that key, and those that waited behind it in its old one may go.
+        """
         epoch = await self.store.next_epoch(row, tx=tx)
         if epoch is None:
             return 0
-        before = Status(row.status)
-        moved = await self.store.transition(row.id, before, Status.REPLAYED, change, version=row.version, tx=tx)
+        before, old = Status(row.status), row.key
+        if key not in (None, old):
+            change = replace(change, reason=f"{change.reason} (key {old!r} -> {key!r})".strip())
+        moved = await self.store.transition(
+            row.id, before, Status.REPLAYED, change, version=row.version, key=key, tx=tx
+        )
         if moved is None:
             raise Changed
         attributes: dict[str, Any] = json.loads(row.attributes)
@@ -134,9 +164,14 @@ class Keeping:
         payload, encoding = (row.payload, row.encoding) if edited is None else (edited, None)
         if edited is not None:
             attributes["datacontenttype"] = "application/json"
+        if key is not None:
+            attributes["partitionkey"] = key
         text = json.dumps(attributes, ensure_ascii=False, separators=(",", ":"))
         crash_point("replay.before_append")
-        again = OutboxRow(row.event_id, row.source, row.event_type, row.topic, row.key, text, payload, encoding, epoch)
+        lane = key or old
+        again = OutboxRow(row.event_id, row.source, row.event_type, row.topic, lane, text, payload, encoding, epoch)
         await self.engine.outbox.append([again], tx=tx)
+        if old is not None and lane != old and row.consumer != OUTBOX:
+            await self._release(row.consumer, row.topic, old, tx)
         crash_point("replay.before_commit")
         return epoch

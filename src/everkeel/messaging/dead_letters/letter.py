@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from everkeel.engines.letters import Status
@@ -81,8 +81,8 @@ class DeadLetter:
             "updated_at": row.updated_at,
             "event": {"id": row.event_id, "source": row.source, "type": row.event_type},
             "untrusted": {
-                "error": row.error,
-                "traceback": row.traceback,
+                "error": self.redactor.text(row.error, self.event),  # the relay's letters are stored as they are
+                "traceback": self.redactor.text(row.traceback, self.event),
                 "attributes": dict(self.event.attributes),
                 "data": shown(self.event, self.redactor),
             },
@@ -101,6 +101,20 @@ class Page:
     next: str | None
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Overtaken:
+    """What came behind the letters of a plan in their keys, added up: what a replay would come after."""
+
+    letters: int = 0
+    """Letters behind which newer events of the same key were handled."""
+    handled: int = 0
+    """Those newer events."""
+    waiting: int = 0
+    """Newer events that wait behind letters of the plan, and would follow."""
+    exact: bool = True
+    """Are these all? See `Newer.exact`; and of a long plan only the first 100 letters are looked at."""
+
+
 @dataclass(frozen=True, slots=True)
 class ReplayPlan:
     """What a replay by filter would do, and exactly what it does when it is applied: later letters are not in it."""
@@ -114,6 +128,7 @@ class ReplayPlan:
     by_consumer: Mapping[str, int]
     by_type: Mapping[str, int]
     by_error: Mapping[str, int]
+    newer: Overtaken = Overtaken()
 
     def to_dict(self) -> dict[str, Any]:
         """The plan in numbers, and a few of its letters."""
@@ -124,6 +139,7 @@ class ReplayPlan:
             "by_consumer": dict(self.by_consumer),
             "by_type": dict(self.by_type),
             "by_error": dict(self.by_error),
+            "newer": asdict(self.newer),
             "sample": [letter.to_dict() for letter in self.letters[:5]],
         }
 

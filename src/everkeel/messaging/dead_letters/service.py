@@ -13,11 +13,13 @@ from dataclasses import replace
 from typing import Any
 
 from everkeel.engines.letters import (
+    OUTBOX,
     ActorKind,
     AuditRow,
     Change,
     DeadLetterStore,
     LetterFilter,
+    Newer,
     Status,
     may_become,
 )
@@ -28,17 +30,22 @@ from everkeel.errors import (
     DeadLetterConflictError,
     DeadLetterNotFoundError,
     DeadLetterStateError,
+    EventError,
     ReplayLimitError,
 )
 from everkeel.messaging.data import to_json
 from everkeel.messaging.dead_letters.failure import Redactor
-from everkeel.messaging.dead_letters.keeping import OUTBOX, WAKEUP, Changed, Keeping
-from everkeel.messaging.dead_letters.letter import DeadLetter, Page, ReplayPlan, ReplayReport
+from everkeel.messaging.dead_letters.keeping import WAKEUP, Changed, Keeping
+from everkeel.messaging.dead_letters.letter import DeadLetter, Overtaken, Page, ReplayPlan, ReplayReport
+from everkeel.messaging.dead_letters.room import MOST, Room
+from everkeel.messaging.event import fits
 from everkeel.runtime import events as hub
 from everkeel.runtime.crash import crash_point
 from everkeel.runtime.settings import Duration, Seconds
 
 KEPT = 7 * 86_400.0
+MOST_LOOKED_AT = 100
+"""For so many letters of a plan it is looked up what came behind them: a few queries each."""
 _PAUSES = (0.05, 0.2, 1.0)  # while the same event is in the outbox for another consumer
 
 
@@ -49,6 +56,9 @@ class DeadLetters(Keeping):
         engine: Where they are kept; replays go through its outbox.
         retain: How long a letter is kept: 7 days. One that nobody dealt with by then is discarded, with a line in the
             audit trail; what is finished is deleted so long after its last change.
+        most: How many letters of one consumer are kept: 100,000; None: as many as there are. When there are so many,
+            finished ones are deleted, the oldest first. When all of them still wait, nothing is deleted: what fails
+            then stays with the broker, and the log says so, until somebody deals with some of them.
         max_replays: How often an event may be replayed for one consumer: 3.
         redact: Names of fields in events' data whose values nobody is shown, in data and in errors alike.
         redact_text: A function that makes error texts harmless before they are stored.
@@ -59,6 +69,7 @@ class DeadLetters(Keeping):
         engine: Engine,
         *,
         retain: Seconds = KEPT,
+        most: int | None = MOST,
         max_replays: int = 3,
         redact: Collection[str] = (),
         redact_text: Callable[[str], str] | None = None,
@@ -69,10 +80,13 @@ class DeadLetters(Keeping):
             raise ConfigError("dead letters", "retain", str(error), repr(retain)) from None
         if isinstance(max_replays, bool) or not isinstance(max_replays, int) or max_replays < 0:
             raise ConfigError("dead letters", "max_replays", "must be a whole number of at least 0", repr(max_replays))
+        if most is not None and (isinstance(most, bool) or not isinstance(most, int) or most < 1):
+            raise ConfigError("dead letters", "most", "must be a whole number of at least 1, or None", repr(most))
         store = getattr(engine, "dead_letters", None)
         if store is None:
             raise ConfigError("dead letters", "engine", "must be an engine that keeps dead letters", repr(engine))
-        self.engine, self.max_replays = engine, max_replays
+        self.engine, self.max_replays, self.most = engine, max_replays, most
+        self.room = None if most is None else Room(most)
         self.store: DeadLetterStore = store
         self.redactor = Redactor(redact, redact_text)
 
@@ -100,6 +114,12 @@ class DeadLetters(Keeping):
             raise DeadLetterNotFoundError(id)
         return self._seen(row)
 
+    async def newer(self, letter: DeadLetter | str) -> Newer:
+        """What became of the events that came behind a letter's in its key: those that its consumer has handled since,
+        before which a replay should have come, and those that wait behind it."""
+        seen = await self.get(letter) if isinstance(letter, str) else letter
+        return await self.store.newer(seen.row)
+
     async def audit(self, id: str) -> Sequence[AuditRow]:
         """Who did what to a letter, and why; also after it was deleted."""
         return await self.store.audit(id)
@@ -114,6 +134,7 @@ class DeadLetters(Keeping):
         reason: str = "",
         kind: ActorKind = "human",
         data: Any = None,
+        key: str | None = None,
         force: bool = False,
         version: int | None = None,
     ) -> DeadLetter:
@@ -127,6 +148,9 @@ class DeadLetters(Keeping):
             reason: Why.
             kind: Is that a human, an agent or a program?
             data: Other data in place of the event's, for events that can only be handled when they are corrected.
+                Fields that `redact` hides and that still say `***` are as they were.
+            key: Another key in place of the event's: it goes behind the events of that one, and those that were parked
+                behind it in its old key follow at once.
             force: Replay also what was replayed as often as is allowed, or what is parked behind another letter.
             version: Do it only if the letter has not changed since it had this version.
         """
@@ -138,13 +162,17 @@ class DeadLetters(Keeping):
         if letter.replays >= self.max_replays and not force:
             raise ReplayLimitError(id, letter.replays, self.max_replays)
         change = Change(actor=_named("actor", actor), kind=kind, reason=reason)
-        edited = None if data is None else to_json(data).decode()
+        edited = None if data is None else self._edited(letter, data)
+        if key is not None:
+            if not isinstance(key, str) or not key.strip():
+                raise ConfigError("dead letters", "key", "must be a text that is not empty", repr(key))
+            fits(key=letter.event.changed(partitionkey=key).key, owner=f"event {row.event_type!r}")
         expected = row if version is None else replace(row, version=version)
         sent = 0
         for pause in (*_PAUSES, None):
             try:
                 async with self.engine.transaction() as tx:
-                    sent = await self._send(expected, change, edited, tx)
+                    sent = await self._send(expected, change, tx, edited=edited, key=key)
             except Changed:
                 raise await self._conflict(row, before) from None
             if sent:
@@ -168,6 +196,20 @@ class DeadLetters(Keeping):
             )  # fmt: skip
         return again
 
+    def _edited(self, letter: DeadLetter, data: Any) -> str:
+        try:
+            had = letter.event.data
+        except Exception:  # bytes that cannot be read have no fields
+            had = None
+        try:
+            return to_json(self.redactor.restored(data, had)).decode()
+        except ConfigError:
+            raise
+        except (TypeError, ValueError, RecursionError) as error:
+            raise EventError(
+                f"event {letter.row.event_type!r}", f"its data cannot be written as JSON: {error}"
+            ) from error
+
     async def _conflict(self, row: DeadLetterRow, before: Status) -> Exception:
         now = await self.store.get(row.id)
         if now is None:
@@ -181,13 +223,13 @@ class DeadLetters(Keeping):
         pending = replace(wanted or LetterFilter(), status=(Status.PENDING,))
         letters: list[DeadLetter] = []
         cursor: str | None = None
-        while len(letters) < limit:
-            page = await self.list(pending, limit=min(500, limit - len(letters)), cursor=cursor)
-            letters += page.letters
+        while len(letters) < limit:  # the oldest first: of a key, what failed first must not come last
+            step = min(500, limit - len(letters))
+            page = await self.store.query(pending, limit=step, cursor=cursor, oldest_first=True)
+            letters += [self._seen(row) for row in page.letters]
             if (cursor := page.next) is None:
                 break
         more = max(0, await self.count(pending) - len(letters))
-        letters.reverse()
         fitting = [letter for letter in letters if letter.replays < self.max_replays]
         return ReplayPlan(
             letters=fitting,
@@ -196,6 +238,17 @@ class DeadLetters(Keeping):
             by_consumer=Counter(letter.consumer for letter in fitting),
             by_type=Counter(letter.row.event_type for letter in fitting),
             by_error=Counter(letter.row.error_type for letter in fitting),
+            newer=await self._overtaken(fitting),
+        )
+
+    async def _overtaken(self, letters: Sequence[DeadLetter]) -> Overtaken:
+        keyed = [letter for letter in letters if letter.row.key is not None]
+        seen = [await self.newer(letter) for letter in keyed[:MOST_LOOKED_AT]]
+        return Overtaken(
+            letters=sum(one.handled > 0 for one in seen),
+            handled=sum(one.handled for one in seen),
+            waiting=sum(one.waiting for one in seen),
+            exact=len(seen) == len(keyed) and all(one.exact for one in seen),
         )
 
     async def apply(

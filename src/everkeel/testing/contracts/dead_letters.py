@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from everkeel.engines.letters import Change, DeadLetterStore, LetterFilter, NewLetter, Status
-from everkeel.engines.rows import OutboxRow
+from everkeel.engines.letters import Change, DeadLetterStore, LetterFilter, Newer, NewLetter, Status
+from everkeel.engines.rows import ErrorInfo, OutboxRow, inbox_key
 from everkeel.errors import ConfigError, DeadLetterStateError
 from everkeel.testing.contracts.inbox import Opened, StoreContract, rolled_back
 
@@ -191,6 +191,13 @@ class DeadLettersContract(StoreContract):
                 page = await store.query(LetterFilter(), limit=3, cursor=page.next)
                 seen += [row.event_id for row in page.letters]
             assert sorted(seen) == [f"e-{number}" for number in range(7)]
+            again: list[str] = []
+            page = await store.query(LetterFilter(), limit=3, oldest_first=True)
+            again += [row.event_id for row in page.letters]
+            while page.next is not None:
+                page = await store.query(LetterFilter(), limit=3, cursor=page.next, oldest_first=True)
+                again += [row.event_id for row in page.letters]
+            assert again == [*reversed(seen), "newer"]
             assert len((await store.query(LetterFilter(), limit=8)).letters) == 8
             with pytest.raises(ConfigError, match="cursor must be one that a page gave"):
                 await store.query(LetterFilter(), limit=3, cursor="made up")
@@ -360,7 +367,126 @@ class DeadLettersContract(StoreContract):
 
         self.run(test)
 
+    def test_a_replay_with_another_key_leaves_its_line_and_stands_in_the_other(self) -> None:
+        async def test(opened: Opened) -> None:
+            store = opened.store
+            front = await store.put(letter("e-1"))
+            await store.put(parked("e-2"))
+            moved = await store.transition(front.id, Status.PENDING, Status.REPLAYED, ANN, key="order-8")
+            assert (moved.key, moved.status, moved.attributes) == ("order-8", "replayed", front.attributes)
+            followers = await store.parked("billing", "orders", "order-7", limit=10)
+            assert [row.event_id for row in followers] == ["e-2"]
+            assert await store.blocking("billing", "orders", "order-7", "/orders", "e-2") is None
+            blocking = await store.blocking("billing", "orders", "order-8", "/orders", "e-9")
+            assert blocking.event_id == "e-1"
+
+        self.run(test)
+
+    def test_what_came_behind_a_letter_in_its_key_is_known_where_its_row_and_its_inbox_are(self) -> None:
+        async def test(opened: Opened) -> None:
+            engine, store = opened.engine, opened.store
+            await engine.outbox.append([_row(f"e-{number}") for number in range(1, 6)] + [_row("x-1", key="order-8")])
+            claimed = await engine.outbox.claim("relay", 10, 60)
+            await engine.outbox.ack([one.lease for one in claimed])
+            first = await store.put(letter("e-1"))
+            assert await store.newer(first) == Newer(waiting=0, handled=0, exact=False)  # no inbox of its consumer
+            for event_id in ("e-2", "e-3", "x-1"):
+                begun = await engine.inbox.begin("billing", inbox_key("/orders", event_id))
+                assert await engine.inbox.complete(begun.token)
+            await engine.inbox.begin("billing", inbox_key("/orders", "e-4"))  # at work
+            await store.put(parked("e-5"))
+            assert await store.newer(first) == Newer(waiting=1, handled=2, exact=True)
+            elsewhere = await store.put(letter("e-1", consumer="shipping"))
+            assert await store.newer(elsewhere) == Newer(waiting=0, handled=0, exact=False)
+            assert await store.newer(await store.put(letter("e-9", key=None))) == Newer(exact=True)
+
+        self.run(test)
+
+    def test_of_an_event_from_elsewhere_it_is_known_what_its_letters_say(self) -> None:
+        async def test(opened: Opened) -> None:
+            store = opened.store
+            first = await store.put(letter("e-1"))
+            for number in range(2, 5):
+                await store.put(parked(f"e-{number}"))
+            await store.settle("billing", "/orders", "e-2", "orders")
+            assert await store.newer(first) == Newer(waiting=2, handled=1, exact=False)
+
+        self.run(test)
+
+    def test_letters_of_the_outbox_know_what_is_parked_behind_them(self) -> None:
+        async def test(opened: Opened) -> None:
+            outbox, store = opened.engine.outbox, opened.store
+            await outbox.append([_row("e-1"), _row("e-2"), _row("e-3")])
+            (first,) = await outbox.claim("relay", 1, 60)
+            id = await outbox.bury(first.lease, ErrorInfo("ValueError", "refused"), reason="refused")
+            assert await store.newer(await store.get(id)) == Newer(waiting=2, handled=0, exact=True)
+
+        self.run(test)
+
     # ------------------------------------------------------------------ tidying up
+
+    def test_to_make_room_only_finished_letters_go_the_oldest_first_and_their_trail_stays(self) -> None:
+        async def test(opened: Opened) -> None:
+            store, house = opened.store, Change(actor="billing", reason="made room")
+            rows = [await store.put(letter(f"e-{number}")) for number in range(4)]
+            for row in rows[:3]:
+                await store.transition(row.id, Status.PENDING, Status.DISCARDED, ANN)
+                await self.let_pass(self.moment)
+            other = await store.put(letter("e-0", consumer="shipping"))
+            await store.transition(other.id, Status.PENDING, Status.DISCARDED, ANN)
+            assert await store.make_room("billing", 2, house) == 2
+            assert await ids(store, LetterFilter(consumer="billing")) == {"e-2", "e-3"}
+            assert await store.make_room("billing", 10, house) == 1
+            assert await store.make_room("billing", 10, house) == 0  # what waits is never deleted
+            assert await ids(store, LetterFilter()) == {"e-0", "e-3"}
+            last = (await store.audit(rows[0].id))[-1]
+            assert (last.before, last.after, last.reason) == ("discarded", None, "made room")
+
+        self.run(test)
+
+    def test_room_made_in_a_transaction_that_is_rolled_back_was_never_made(self) -> None:
+        async def test(opened: Opened) -> None:
+            store = opened.store
+            row = await store.put(letter())
+            await store.transition(row.id, Status.PENDING, Status.DISCARDED, ANN)
+
+            async def make_room(tx: Any) -> None:
+                assert await store.make_room("billing", 10, ANN, tx=tx) == 1
+                assert await store.count(LetterFilter(), tx=tx) == 0
+
+            await rolled_back(self.transactions(opened), make_room)
+            assert await store.get(row.id) is not None
+            assert [line.after for line in await store.audit(row.id)] == ["pending", "discarded"]
+
+        self.run(test)
+
+    def test_how_often_a_waiting_letter_was_replayed_is_not_forgotten_with_its_old_letters(self) -> None:
+        async def test(opened: Opened) -> None:
+            store = opened.store
+            first = await store.put(letter())
+            await store.transition(first.id, Status.PENDING, Status.REPLAYED, ANN)
+            second = await store.put(letter(epoch=1))
+            await self.let_pass(self.moment)
+            assert await store.make_room("billing", 10, ANN) == 0
+            assert await store.purge(0, 10, ANN) == 0
+            assert (await store.get(second.id)).replays == 1
+            await store.settle("billing", "/orders", "e-1", "orders")
+            assert await store.make_room("billing", 10, ANN) == 2
+
+        self.run(test)
+
+    def test_a_consumer_purges_its_own_letters(self) -> None:
+        async def test(opened: Opened) -> None:
+            store = opened.store
+            for consumer in ("billing", "shipping"):
+                row = await store.put(letter(consumer=consumer))
+                await store.transition(row.id, Status.PENDING, Status.DISCARDED, ANN)
+            await self.let_pass(self.moment)
+            assert await store.purge(0, 10, ANN, consumer="billing") == 1
+            (left,) = (await store.query(LetterFilter(), limit=10)).letters
+            assert left.consumer == "shipping"
+
+        self.run(test)
 
     def test_purging_is_bounded_never_takes_what_waits_and_leaves_a_trail(self) -> None:
         async def test(opened: Opened) -> None:
@@ -384,6 +510,10 @@ class DeadLettersContract(StoreContract):
             assert len(await store.audit(waiting.id)) == 1
 
         self.run(test)
+
+
+def _row(event_id: str, key: str = "order-7") -> OutboxRow:
+    return OutboxRow(event_id, "/orders", "OrderCreated", "orders", key, "{}", "{}")
 
 
 def _sent(row: Any, epoch: int) -> OutboxRow:

@@ -350,6 +350,21 @@ class OutboxContract(StoreContract):
 
         self.run(test)
 
+    def test_a_dead_letter_replayed_with_another_key_changes_lines(self) -> None:
+        async def test(opened: Opened) -> None:
+            store = opened.store
+            await store.append([row("1", "wrong"), row("2", "wrong"), row("3", "right"), row("4", None)])
+            taken = {item.row.id: item.lease for item in await claim(store, 4)}
+            await store.release([taken["2"]])
+            await store.bury(taken["1"], REFUSED, reason="attempts")
+            await store.ack([taken["4"]])
+            await store.append([row("1", "right", epoch=1), row("4", "right", epoch=1)])
+            assert ids(await claim(store)) == ["2"]  # those it left may go, and it stands behind who is on the way
+            await store.ack([taken["3"]])
+            assert [(item.row.id, item.row.key) for item in await claim(store)] == [("1", "right"), ("4", "right")]
+
+        self.run(test)
+
     def test_a_replayed_dead_letter_goes_first_and_those_behind_it_follow(self) -> None:
         async def test(opened: Opened) -> None:
             store = opened.store
