@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from everkeel.engines.sql import dead_letters, inbox, saga_tables
+from everkeel.engines.sql import dead_letters, inbox, letter_tables, saga_tables
 from everkeel.engines.sql.migrations import VERSION_TABLE, Migration, script
 
 CREATE_VERSIONS = f"""
@@ -72,6 +72,8 @@ MIGRATIONS = (
     Migration(3, "the inbox", inbox.POSTGRES_TABLES),
     Migration(4, "sagas", saga_tables.POSTGRES_TABLES),
     Migration(5, "sagas that wait for an operator", saga_tables.ATTENTION_INDEX),
+    Migration(6, "dead letters by consumer and key", letter_tables.LANES),
+    Migration(7, "how far consumers have come in numbered events", sequences.POSTGRES_TABLES),
 )
 
 

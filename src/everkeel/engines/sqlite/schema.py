@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from everkeel.engines.sql import dead_letters, inbox, saga_tables
+from everkeel.engines.sql import dead_letters, inbox, letter_tables, saga_tables
 from everkeel.engines.sql.migrations import VERSION_TABLE, Migration, script
 
 CREATE_VERSIONS = f"CREATE TABLE IF NOT EXISTS {VERSION_TABLE} (version INTEGER PRIMARY KEY)"
@@ -82,6 +82,8 @@ MIGRATIONS = (
     Migration(4, "messages between the processes of a machine", _MESSAGES),
     Migration(5, "sagas", saga_tables.SQLITE_TABLES),
     Migration(6, "sagas that wait for an operator", saga_tables.ATTENTION_INDEX),
+    Migration(7, "dead letters by consumer and key", letter_tables.LANES),
+    Migration(8, "how far consumers have come in numbered events", sequences.SQLITE_TABLES),
 )
 
 
