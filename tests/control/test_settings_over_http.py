@@ -12,6 +12,8 @@ import pytest
 
 from everkeel import Retry, bulkhead, circuit_breaker, retry
 from everkeel.control import configuration
+from everkeel.engines import MemoryEngine
+from everkeel.messaging import Outbox
 
 
 def test_settings_are_shown_with_their_version(admin, fetch):
@@ -297,3 +299,23 @@ def test_a_policy_of_a_type_of_the_applications_own_is_changed_too(admin):
     assert (policy.config.attempts, policy.config.max_duration, policy.mode) == (5, 2.0, "shadow")
     assert admin.post("/audit/1/rollback").status_code == 200
     assert policy.config.attempts == 3
+
+
+def test_outboxes_relays_and_consumers_are_changed_in_the_same_way_and_taken_back(admin, fetch):
+    outbox = Outbox(MemoryEngine(), name="orders")
+    relays = [outbox.relay(), outbox.relay()]
+    listed = admin.get("/config", params={"name": "orders"}).json()["policies"]
+    assert [(one["type"], one["name"]) for one in listed] == [("outbox", "orders"), ("relay", "orders")]
+    assert admin.get("/config", params={"mode": "off"}).json()["policies"] == []
+
+    answer = admin.put("/config/relay/orders", json={"enabled": False, "poll": "250ms"})
+    assert (answer.status_code, answer.json()["settings"]["poll"]) == (200, 0.25)
+    assert [(one.paused, one.config.poll) for one in relays] == [(True, 0.25)] * 2
+    assert admin.put("/config/relay/orders", json={"mode": "shadow"}).status_code == 422
+    assert admin.put("/config", json={"outbox": {"orders": {"max_size": 9}}}).status_code == 200
+    assert outbox.config.max_size == 9
+
+    (entry,) = admin.get("/audit", params={"type": "relay"}).json()["entries"]
+    assert admin.post(f"/audit/{entry['id']}/rollback").status_code == 200
+    assert [(one.paused, one.config.poll) for one in relays] == [(False, 1.0)] * 2
+    assert admin.get("/config/relay/nobody").status_code == 404

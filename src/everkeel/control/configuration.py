@@ -18,8 +18,8 @@ from everkeel.config.sections import meaning
 from everkeel.config.types import known_types
 from everkeel.control.problems import ProblemError
 from everkeel.errors import ConfigError, InvalidConfigurationError
-from everkeel.runtime.policy import AnyPolicy
-from everkeel.runtime.registry import registry
+from everkeel.runtime.configured import AnyConfigured, Part, everything, parts
+from everkeel.runtime.registry import Registry, registry
 
 _changing = threading.Lock()
 """Held from the look at the version to the end of the change, so that of two writers with one version one loses.
@@ -46,17 +46,32 @@ def control_table() -> Mapping[str, Any]:
     return table
 
 
-def settings_of(policy: AnyPolicy) -> dict[str, Any]:
+def all_of(policies: Registry) -> list[AnyConfigured]:
+    """All that a plane may show and change: its policies, and the outboxes, relays and consumers of the process. Of
+    several that share type and name the first stands for all: they are configured together."""
+    found: dict[tuple[str, str | None], AnyConfigured] = {}
+    for one in (*policies, *parts()):
+        found.setdefault((one.type, one.name), one)
+    return list(found.values())
+
+
+def find(policies: Registry, kind: str, name: str) -> AnyConfigured | None:
+    """The policy or part of this type and name."""
+    policy = policies.get(kind, name)
+    return policy or next((one for one in parts() if (one.type, one.name) == (kind, name)), None)
+
+
+def settings_of(policy: AnyConfigured) -> dict[str, Any]:
     """Every setting in the form in which a file would write it; what only code can say, as a text that describes it."""
     return {name: config.render(getattr(policy.config, name)) for name in sorted(policy.config.names())}
 
 
-def sources_of(policy: AnyPolicy) -> dict[str, str]:
+def sources_of(policy: AnyConfigured) -> dict[str, str]:
     """Where the value of each setting comes from: `default`, `code`, a line of a file, a variable, or `live`."""
     return {name: one.source for name, one in sorted(config.effective(policy).items())}
 
 
-def version_of(policy: AnyPolicy, settings: dict[str, Any] | None = None) -> str:
+def version_of(policy: AnyConfigured, settings: dict[str, Any] | None = None) -> str:
     """What the settings' entity tag holds: equal settings, equal version."""
     shown = settings_of(policy) if settings is None else settings
     text = json.dumps([policy.type, policy.name, shown], sort_keys=True, default=str)
@@ -69,7 +84,7 @@ def version_of_all(versions: Iterable[str]) -> str:
 
 
 def change(
-    policy: AnyPolicy,
+    policy: AnyConfigured,
     settings: Mapping[str, Any],
     if_match: str | None = None,
     check: Callable[[dict[str, Any]], object] | None = None,
@@ -87,7 +102,7 @@ def change(
         return _change(policy, settings)
 
 
-def _change(policy: AnyPolicy, settings: Mapping[str, Any]) -> Change:
+def _change(policy: AnyConfigured, settings: Mapping[str, Any]) -> Change:
     before, old = settings_of(policy), policy.config
     try:
         for name in _NOT_SETTINGS.intersection(settings):
@@ -105,13 +120,15 @@ def _change(policy: AnyPolicy, settings: Mapping[str, Any]) -> Change:
 
 
 def change_all(
-    changes: Sequence[tuple[AnyPolicy, Mapping[str, Any]]], everyone: Iterable[AnyPolicy], if_match: str | None = None
+    changes: Sequence[tuple[AnyConfigured, Mapping[str, Any]]],
+    everyone: Iterable[AnyConfigured],
+    if_match: str | None = None,
 ) -> list[Change]:
     """Change settings of several policies, all or none. Blocks: not for a loop."""
     with _changing:
         if if_match is not None and if_match.strip() != "*":
             _must_be_in(if_match, version_of_all(version_of(policy) for policy in everyone), "the settings")
-        made: list[tuple[AnyPolicy, Change]] = []
+        made: list[tuple[AnyConfigured, Change]] = []
         try:
             for policy, settings in changes:
                 made.append((policy, _change(policy, settings)))
@@ -122,7 +139,7 @@ def change_all(
         return [one for _, one in made]
 
 
-def _apply(policy: AnyPolicy, settings: Mapping[str, Any]) -> None:
+def _apply(policy: AnyConfigured, settings: Mapping[str, Any]) -> None:
     """As a change of the configuration, which has a history and holds for a successor of the same name, where it can.
 
     There, what is said about `orders` holds for `orders.fetch` too, where that has no word of its own: a change that
@@ -130,8 +147,9 @@ def _apply(policy: AnyPolicy, settings: Mapping[str, Any]) -> None:
     """
     name = str(policy.name)
     below = f"{name}."
-    reaches = [other for other in registry if other.type == policy.type and str(other.name).startswith(below)]
-    unknown = policy.type not in known_types() or registry.get(policy.type, name) is not policy
+    reaches = [other for other in everything() if other.type == policy.type and str(other.name).startswith(below)]
+    listed = isinstance(policy, Part) or registry.get(policy.type, name) is policy
+    unknown = policy.type not in known_types() or not listed
     if unknown or reaches or name == "default":
         policy.reconfigure(**_parsed(policy, settings))
         return
@@ -147,7 +165,7 @@ def _is_plain(value: Any) -> bool:
     return value is None or isinstance(value, str | bool | int | float | list | dict)
 
 
-def _parsed(policy: AnyPolicy, settings: Mapping[str, Any]) -> dict[str, Any]:
+def _parsed(policy: AnyConfigured, settings: Mapping[str, Any]) -> dict[str, Any]:
     fields = policy.config.may_be_set()
     found = {}
     for key, given in settings.items():

@@ -56,7 +56,7 @@ async def roll_back(exchange: Exchange) -> Any:
         raise ProblemError(
             409, "no-way-back", f"{entry.action!r} is not a change of settings, and cannot be taken back"
         )
-    policy = exchange.plane.registry.get(entry.type, entry.name)
+    policy = configuration.find(exchange.plane.registry, entry.type, entry.name)
     if policy is None:
         raise ProblemError(404, "no-such-policy", f"there is no {entry.type} named {entry.name!r} any more")
     force = (exchange.body or {}).get("force", False)

@@ -9,8 +9,8 @@ from everkeel.control import configuration
 from everkeel.control.access import Role
 from everkeel.control.problems import ProblemError
 from everkeel.control.section import Answer, Endpoint, Exchange, Parameter, Section
-from everkeel.control.sections.policies import FILTERS, fits, policy_of
-from everkeel.runtime.policy import AnyPolicy
+from everkeel.control.sections.policies import FILTERS, fits
+from everkeel.runtime.configured import AnyConfigured
 
 CONFIG = {
     "type": "object",
@@ -56,7 +56,7 @@ IF_MATCH = Parameter(
 )
 
 
-def shown(policy: AnyPolicy) -> dict[str, Any]:
+def shown(policy: AnyConfigured) -> dict[str, Any]:
     """The settings of a policy."""
     settings = configuration.settings_of(policy)
     return {
@@ -69,9 +69,9 @@ def shown(policy: AnyPolicy) -> dict[str, Any]:
 
 
 async def all_settings(exchange: Exchange) -> Any:
-    """Of every policy that fits the filter."""
+    """Of every policy, outbox, relay and consumer that fits the filter."""
     found = []
-    for number, policy in enumerate(exchange.plane.registry, 1):
+    for number, policy in enumerate(configuration.all_of(exchange.plane.registry), 1):
         if fits(policy, exchange.query):
             found.append(shown(policy))
         if number % 10 == 0:  # others get the event loop in between
@@ -89,14 +89,21 @@ async def put_all_settings(exchange: Exchange) -> Any:
     changes = []
     for policy_type, sections in exchange.body.items():
         for name, settings in _table(sections, f"/{policy_type}").items():
-            policy = plane.registry.get(policy_type, name)
-            if policy is None:
-                raise ProblemError(404, "no-such-policy", f"there is no {policy_type} named {name!r}")
+            policy = _named(exchange, policy_type, name)
             changes.append((policy, _table(settings, f"/{policy_type}/{name}")))
-    made = await asyncio.to_thread(configuration.change_all, changes, plane.registry, exchange.headers.get("If-Match"))
+    made = await asyncio.to_thread(
+        configuration.change_all, changes, configuration.all_of(plane.registry), exchange.headers.get("If-Match")
+    )
     for (policy, _), one in zip(changes, made, strict=True):
         plane.note(exchange, "config", policy.type, policy.name, one.before, one.after, one.undo)
     return {"policies": [shown(policy) for policy, _ in changes]}
+
+
+def _named(exchange: Exchange, kind: str, name: str) -> AnyConfigured:
+    found = configuration.find(exchange.plane.registry, kind, name)
+    if found is None:
+        raise ProblemError(404, "no-such-policy", f"there is no {kind} named {name!r}")
+    return found
 
 
 def _table(value: Any, pointer: str) -> dict[str, Any]:
@@ -107,19 +114,19 @@ def _table(value: Any, pointer: str) -> dict[str, Any]:
 
 async def settings(exchange: Exchange) -> Any:
     """Of one policy, with the entity tag that a change can insist on."""
-    policy = policy_of(exchange)
+    policy = _named(exchange, exchange.path["type"], exchange.path["name"])
     return _tagged(policy)
 
 
 async def put_settings(exchange: Exchange) -> Any:
     """Validated as a whole, swapped at once, state kept."""
-    policy = policy_of(exchange)
+    policy = _named(exchange, exchange.path["type"], exchange.path["name"])
     change = await asyncio.to_thread(configuration.change, policy, exchange.body, exchange.headers.get("If-Match"))
     exchange.plane.note(exchange, "config", policy.type, policy.name, change.before, change.after, change.undo)
     return _tagged(policy)
 
 
-def _tagged(policy: AnyPolicy) -> Answer:
+def _tagged(policy: AnyConfigured) -> Answer:
     body = shown(policy)
     return Answer(body, {"ETag": f'"{body["version"]}"'})
 

@@ -10,6 +10,7 @@ from everkeel.control import configuration
 from everkeel.control.access import Role
 from everkeel.control.problems import ProblemError
 from everkeel.control.section import Endpoint, Exchange, Parameter, Section
+from everkeel.runtime.configured import AnyConfigured
 from everkeel.runtime.keyed import Keyed
 from everkeel.runtime.policy import AnyPolicy
 
@@ -71,9 +72,9 @@ def policy_of(exchange: Exchange, policy_type: str | None = None) -> AnyPolicy:
     return policy
 
 
-def state_of(policy: AnyPolicy) -> str | None:
+def state_of(policy: AnyConfigured) -> str | None:
     """The state of a circuit or a gate; None for policies that have none, or one per key."""
-    phase = getattr(policy.state, "phase", None)
+    phase = getattr(getattr(policy, "state", None), "phase", None)
     return getattr(phase, "name", None)
 
 
@@ -89,12 +90,12 @@ def described(policy: AnyPolicy) -> dict[str, Any]:
     }
 
 
-def fits(policy: AnyPolicy, query: dict[str, Any]) -> bool:
+def fits(policy: AnyConfigured, query: dict[str, Any]) -> bool:
     """Does the filter let it through?"""
     return (
         query.get("type") in (None, policy.type)
         and fnmatchcase(str(policy.name), query.get("name", "*"))
-        and query.get("mode") in (None, policy.mode)
+        and query.get("mode") in (None, policy.config.mode)
         and query.get("state") in (None, state_of(policy))
     )
 
