@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
@@ -34,7 +35,7 @@ def letters(plane: ControlPlane) -> DeadLetters:
 
 
 def bury(letters: DeadLetters, type: str = "order.placed", consumer: str = "payments") -> str:
-    event = Event(type, {"order": 7, "card": "4111", "note": "<b>bold</b>"}, source="/orders")
+    event = Event(type, {"order": 7, "card": "4111", "note": "<b>bold</b>"}, source="/orders", key="o-7")
     error = ValueError("no such account <script>alert(1)</script>")
     act = letters.bury(event, consumer=consumer, topic="orders", reason="attempts", error=error, attempts=3)
     return done(act).id
@@ -54,14 +55,22 @@ def test_a_letter_is_found_corrected_and_replayed(open_page: OpenPage, letters: 
     expect(page.locator("pre")).to_contain_text("no such account <script>")
     data = page.get_by_label("Its data")
     assert "4111" not in data.input_value()
-    data.fill('{"order": 8}')
+    expect(page.locator(".facts")).to_contain_text("not known whether any was handled since")
+    data.fill(data.input_value().replace('"order": 7', '"order": 9007199254740993'))
+    page.get_by_label("Key").fill("o-8")
     page.get_by_label("Reason").fill("the account is fixed")
     page.get_by_role("button", name="Replay").click()
     expect(page.get_by_text("It is on its way again.")).to_be_visible()
     expect(page.locator(".title .badge")).to_contain_text("replayed")
     expect(page.locator(".feed")).to_contain_text("by operator: the account is fixed")
     assert done(letters.get(id)).replays == 1
-    assert done(letters.engine.outbox.stats()).depth == 1
+    (sent,) = done(letters.engine.outbox.claim("relay", 10, 30))
+    assert sent.row.key == "o-8"
+    corrected = json.loads(sent.row.payload)  # no number was rounded, and what was hidden is as it was
+    assert (corrected["order"], corrected["card"]) == (9007199254740993, "4111")
+    page.get_by_label("Reason").fill("the broker lost it")
+    page.get_by_role("button", name="Its replay got lost").click()
+    expect(page.locator(".title .badge")).to_contain_text("pending")
 
 
 def test_discarding_asks_for_a_reason_and_for_certainty(open_page: OpenPage, letters: DeadLetters) -> None:
@@ -84,6 +93,7 @@ def test_all_that_fit_are_replayed_after_a_look_at_the_plan(open_page: OpenPage,
     page.get_by_role("button", name="Replay all that fit").click()
     dialog = page.get_by_role("dialog")
     expect(dialog).to_contain_text("order.placed")
+    expect(dialog).to_contain_text("Newer events on the same keys: not known whether any was handled since, 3 waiting")
     dialog.get_by_role("button", name="Replay").click()
     expect(page.get_by_text("No dead letter fits")).to_be_visible(timeout=15_000)
     assert done(letters.engine.outbox.stats()).depth == 3

@@ -102,6 +102,57 @@ def test_a_letter_is_replayed_with_corrected_data(admin, bury, letters):
     assert asyncio.run(letters.get(id)).replays == 1
 
 
+def test_what_is_hidden_stays_as_it_was_when_the_rest_is_corrected(admin, bury, engine):
+    id = bury()
+    shown = admin.get(f"/dlq/{id}").json()["untrusted"]
+    assert json.loads(shown["text"]) == shown["data"] == {"order": 7, "card": "***"}
+    assert admin.post(f"/dlq/{id}/replay", json={"edit": {**shown["data"], "order": 2**60 + 1}}).status_code == 200
+    (sent,) = asyncio.run(engine.outbox.claim("relay", 10, 30))
+    assert json.loads(sent.row.payload) == {"order": 2**60 + 1, "card": "4111"}
+
+
+def test_corrections_that_cannot_be_are_refused_and_the_letter_waits_on(admin, bury):
+    id = bury()
+    wrong = [{"edit": None}, {"edit": {"other": {"card": "***"}}}, {"key": ""}, {"key": "k" * 600}, {"key": " "}]
+    for body in wrong:
+        answer = admin.post(f"/dlq/{id}/replay", json=body)
+        assert answer.status_code in (400, 422), body
+        assert answer.headers["content-type"] == "application/problem+json"
+    assert admin.get(f"/dlq/{id}").json()["status"] == "pending"
+
+
+def test_a_letter_is_replayed_with_another_key(admin, plane, bury, engine):
+    id = bury()
+    assert admin.post(f"/dlq/{id}/replay", json={"key": "o-8", "reason": "a typo"}).json()["key"] == "o-8"
+    (sent,) = asyncio.run(engine.outbox.claim("relay", 10, 30))
+    assert sent.row.key == "o-8"
+    assert plane.audit.entries()[-1].plain()["after"] == {"edited": False, "key": "o-8"}
+
+
+def test_a_letter_whose_replay_got_lost_waits_again(admin, bury):
+    id = bury()
+    assert admin.post(f"/dlq/{id}/reopen", json={"reason": "lost"}).status_code == 409
+    admin.post(f"/dlq/{id}/replay", json={})
+    assert admin.post(f"/dlq/{id}/reopen", json={}).status_code == 400
+    assert admin.post(f"/dlq/{id}/reopen", json={"reason": "the broker lost it"}).json()["status"] == "pending"
+    assert admin.get(f"/dlq/{id}/audit").json()["entries"][-1]["reason"] == "the broker lost it"
+
+
+def test_a_letter_tells_what_came_behind_it_in_its_key_and_so_does_the_dry_run(admin, bury):
+    first, _ = bury(), bury()
+    assert admin.get(f"/dlq/{first}").json()["newer"] == {"handled": 0, "waiting": 1, "exact": False}
+    assert "newer" not in admin.get("/dlq").json()["letters"][0]  # too dear for a whole list
+    plan = admin.post("/dlq/replay", json={}).json()
+    assert plan["newer"] == {"letters": 0, "handled": 0, "waiting": 1, "exact": False}
+
+
+def test_letters_of_one_event_are_found_by_its_id(admin, bury):
+    first, _ = bury(), bury()
+    event = admin.get(f"/dlq/{first}").json()["event"]["id"]
+    (one,) = admin.get("/dlq", params={"event_id": event}).json()["letters"]
+    assert one["id"] == first
+
+
 def test_a_stale_version_changes_nothing(admin, bury):
     id = bury()
     answer = admin.post(f"/dlq/{id}/replay", json={}, headers={"If-Match": '"99"'})
@@ -205,7 +256,7 @@ def run(plane, serve, secrets, monkeypatch, capsys):
         yield running
 
 
-def test_dead_letters_on_the_command_line(run, bury):
+def test_dead_letters_on_the_command_line(run, bury, engine):
     assert run("dlq") == (0, "no dead letters\n", "")
     first, second = bury(), bury("order.cancelled", consumer="stock")
     code, out, _ = run("dlq", "list", "--consumer", "stock")
@@ -217,6 +268,7 @@ def test_dead_letters_on_the_command_line(run, bury):
     assert "no such account" in shown
     assert '"order": 7' in shown
     assert "new -> pending" in shown
+    assert "newer events of its key\n  it is not known whether any was handled since\n" in shown
     assert json.loads(run("dlq", "show", first, "--json")[1])["history"][0]["after"] == "pending"
     assert (
         run("dlq", "replay", first, "--reason", "fixed", "--edit", '{"order": 8}')[1]
@@ -224,7 +276,18 @@ def test_dead_letters_on_the_command_line(run, bury):
     )
     assert run("dlq", "replay", first)[0] == 1
     assert run("dlq", "replay", second, "--edit", "{")[0] == 2
-    assert "1 would be replayed" in run("dlq", "replay")[1]
+    told = run("dlq", "replay")[1]
+    assert "1 would be replayed" in told
+    assert "newer events on the same keys: it is not known whether any was handled since" in told
+    assert run("dlq", "reopen", first)[0] == 2
+    assert run("dlq", "reopen", first, "--reason", "lost")[1] == f"{first}: pending\n"
+    claimed = asyncio.run(engine.outbox.claim("relay", 10, 30))
+    asyncio.run(engine.outbox.ack([one.lease for one in claimed]))
+    assert run("dlq", "replay", first, "--force", "--to-key", "o-9")[1] == f"{first}: replayed, replay 1\n"
+    third = bury()
+    assert len(json.loads(run("dlq", "--limit", "2", "--json")[1])["letters"]) == 2
+    event = json.loads(run("dlq", "show", third, "--json")[1])["event"]["id"]
+    assert first not in run("dlq", "list", "--event-id", event)[1]
     assert run("dlq", "discard", second)[0] == 2
     assert run("dlq", "discard", second, "--reason", "a test order")[1] == f"{second}: discarded\n"
     assert "nothing" not in run("dlq", "replay", "--yes")[2]

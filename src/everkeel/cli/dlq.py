@@ -15,9 +15,11 @@ ACTIONS = {
     "count": "how many fit the filters",
     "show": "one, whole: its event, its error, who did what to it",
     "replay": "send one again, or (without ID) all that fit the filters: a dry run until --yes",
+    "reopen": "let one wait again whose replay got lost; needs --reason",
     "discard": "give up on one for good; needs --reason",
 }
-FILTERS = ("consumer", "status", "type", "error", "topic", "key", "saga", "correlation")
+FILTERS = ("consumer", "status", "type", "error", "topic", "key", "source", "event_id", "saga", "correlation")
+PAGE = 500
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -25,10 +27,12 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("action", nargs="?", choices=ACTIONS, default="list", help="what to do (default: list)")
     parser.add_argument("id", nargs="?", metavar="ID", help="of the dead letter")
     for what in FILTERS:
-        parser.add_argument(f"--{what}", metavar=what.upper(), help=f"only those of this {what}")
+        words = what.replace("_", " ")
+        parser.add_argument(f"--{words.replace(' ', '-')}", metavar=what.upper(), help=f"only those of this {words}")
     parser.add_argument("--limit", type=int, default=50, help="list: how many (default: 50)")
     parser.add_argument("--reason", help="why; kept in the letter's history")
     parser.add_argument("--edit", metavar="JSON", help="replay: other data in place of the event's")
+    parser.add_argument("--to-key", metavar="KEY", help="replay: another key in place of the event's")
     parser.add_argument("--force", action="store_true", help="replay: beyond the limit of replays, or out of turn")
     parser.add_argument("--rate", type=float, help="replay many: so many a second (default: 10)")
     parser.add_argument("--yes", action="store_true", help="replay many: do it")
@@ -60,6 +64,9 @@ def run(args: argparse.Namespace) -> int:
             answer = service.ask("POST", path_of("dlq", args.id, "replay"), _body(args))
             return report(args, answer, f"{args.id}: {answer['status']}, replay {answer['replays']}")
     need(args, "id", "reason")
+    if args.action == "reopen":
+        answer = service.ask("POST", path_of("dlq", args.id, "reopen"), {"reason": args.reason})
+        return report(args, answer, f"{args.id}: {answer['status']}")
     answer = service.ask("DELETE", path_of("dlq", args.id), query={"reason": args.reason})
     return report(args, answer, f"{args.id}: {answer['status']}")
 
@@ -68,6 +75,8 @@ def _body(args: argparse.Namespace) -> dict[str, Any]:
     body: dict[str, Any] = {"force": True} if args.force else {}
     if args.reason:
         body["reason"] = args.reason
+    if args.to_key is not None:
+        body["key"] = args.to_key
     if args.edit is not None:
         try:
             body["edit"] = json.loads(args.edit)
@@ -77,7 +86,11 @@ def _body(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def _list(service: Remote, args: argparse.Namespace, wanted: dict[str, Any]) -> int:
-    answer = service.get("/dlq", limit=args.limit, **wanted)
+    answer = service.get("/dlq", limit=min(args.limit, PAGE), **wanted)
+    while answer["next"] and len(answer["letters"]) < args.limit:
+        rest = min(args.limit - len(answer["letters"]), PAGE)
+        more = service.get("/dlq", limit=rest, cursor=answer["next"], **wanted)
+        answer = {"letters": [*answer["letters"], *more["letters"]], "next": more["next"]}
     if args.json:
         emit_json(answer)
     elif not answer["letters"]:
@@ -104,9 +117,12 @@ def _show(service: Remote, args: argparse.Namespace) -> int:
     if args.json:
         emit_json({**letter, "history": history})
         return FINE
-    outside = letter.pop("untrusted")
+    outside, newer = letter.pop("untrusted"), letter.pop("newer")
     print(paint(f"{letter['event']['type']} {letter['event']['id']}", "bold") + f": {letter['status']}")
     emit_table([(name, text(value)) for name, value in letter.items() if value is not None], indent="  ")
+    if letter["key"] is not None:
+        print(paint("newer events of its key", "bold"))
+        print(f"  {_newer(newer)}")
     print(paint("error", "bold"))
     for line in [*outside["error"].splitlines(), *outside["traceback"].splitlines()]:
         print(f"  {text(line)}")
@@ -122,6 +138,18 @@ def _show(service: Remote, args: argparse.Namespace) -> int:
     return FINE
 
 
+def _newer(told: dict[str, Any]) -> str:
+    """What came behind a letter, or the letters of a plan, in the same key."""
+    handled, waiting = told["handled"], told["waiting"]
+    if told["exact"]:
+        since = f"{handled} handled since" if handled else "none was handled since"
+    elif handled:
+        since = f"at least {handled} handled since"
+    else:
+        since = "it is not known whether any was handled since"
+    return f"{since}, {waiting} waiting behind it" if waiting else since
+
+
 def _replay_many(service: Remote, args: argparse.Namespace, wanted: dict[str, Any]) -> int:
     given = {what: value for what, value in wanted.items() if value is not None and what != "status"}
     body: dict[str, Any] = {"filter": given, "dry_run": not args.yes}
@@ -135,4 +163,5 @@ def _replay_many(service: Remote, args: argparse.Namespace, wanted: dict[str, An
     if not args.json and plan["count"]:
         for what in ("consumer", "type", "error"):
             print(f"by {what}: " + ", ".join(f"{text(name)} {number}" for name, number in plan[f"by_{what}"].items()))
+        print(f"newer events on the same keys: {_newer(plan['newer'])}")
     return report(args, plan, line)

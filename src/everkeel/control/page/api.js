@@ -22,7 +22,7 @@ export class Problem extends Error {
 export async function call(method, path, body, headers = {}) {
   const options = { method, headers: { Accept: "application/json", "X-Everkeel-Request": "page", ...headers } };
   if (body !== undefined) {
-    options.body = JSON.stringify(body);
+    options.body = typeof body === "string" ? body : JSON.stringify(body);
     options.headers["Content-Type"] = "application/json";
   }
   let response;

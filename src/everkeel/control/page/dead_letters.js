@@ -13,6 +13,18 @@ function badge(status) {
   return h("span", { class: "badge", dataset: { tone: TONES[status] } }, h("span", { class: "glyph", "aria-hidden": "true" }, GLYPHS[status]), h("span", {}, status));
 }
 
+// What came behind a letter, or behind the letters of a plan, in the same key.
+function behind({ handled, waiting, exact }) {
+  const since = handled ? `${exact ? "" : "at least "}${figure(handled)} handled since` : exact ? "none was handled since" : "not known whether any was handled since";
+  return waiting ? `${since}, ${figure(waiting)} waiting behind it` : since;
+}
+
+// The corrected data goes out as it was written: to parse it would round numbers that JavaScript has no room for.
+function replayBody(body, text) {
+  const start = JSON.stringify(body).slice(0, -1);
+  return `${start}${start === "{" ? "" : ","}"edit":${text}}`;
+}
+
 function query(cursor) {
   const parts = new URLSearchParams(Object.entries(kept).filter(([, value]) => value));
   if (cursor) parts.set("cursor", cursor);
@@ -86,7 +98,7 @@ function list(main) {
       const plan = await call("POST", "dlq/replay", { filter });
       const about = Object.entries(plan.by_type).map(([name, count]) => `${count} × ${name}`).join(", ");
       if (!plan.count) return say(said, "No pending letter fits that may be replayed.");
-      if (!(await ask(`Replay ${plan.count} letters?`, `${about}. Ten a second; no more once three have failed again.`, "Replay", false))) return;
+      if (!(await ask(`Replay ${plan.count} letters?`, `${about}. Newer events on the same keys: ${behind(plan.newer)}. Ten a second; no more once three have failed again.`, "Replay", false))) return;
       await call("POST", "dlq/replay", { filter, dry_run: false });
       say(said, `${plan.count} letters are being replayed.`);
       announce("replay has begun");
@@ -129,20 +141,24 @@ function one(main, id) {
 
   function draw(entries, text) {
     const data = h("textarea", { rows: 10, spellcheck: "false", readOnly: !may(), id: "letter-data" });
-    data.value = JSON.stringify(letter.untrusted.data, null, 2);
+    data.value = letter.untrusted.text;
     const first = data.value;
+    const key = h("input", { id: "letter-key", autocomplete: "off" });
+    key.value = letter.key ?? "";
     const reason = h("input", { id: "letter-reason", placeholder: "kept in its history", autocomplete: "off" });
     const open = ["pending", "parked"].includes(letter.status);
     const replay = h("button", { class: "primary", type: "button", onclick: () => {
-      const body = reason.value.trim() ? { reason: reason.value.trim() } : {};
+      let body = reason.value.trim() ? { reason: reason.value.trim() } : {};
+      if (letter.status === "parked") body.force = true;
+      if (key.value.trim() && key.value.trim() !== letter.key) body.key = key.value.trim();
       if (data.value !== first) {
         try {
-          body.edit = JSON.parse(data.value);
+          JSON.parse(data.value);
         } catch (error) {
           return say(said, `The data is no longer JSON: ${error.message}`);
         }
+        body = replayBody(body, data.value);
       }
-      if (letter.status === "parked") body.force = true;
       act("POST", `${path}/replay`, body, "It is on its way again.");
     } }, "Replay");
     const discard = h("button", { class: "danger", type: "button", onclick: async () => {
@@ -155,11 +171,20 @@ function one(main, id) {
         act("DELETE", `${path}?reason=${encodeURIComponent(reason.value.trim())}`, undefined, "It is discarded.");
       }
     } }, "Discard");
+    const reopen = h("button", { type: "button", onclick: () => {
+      if (!reason.value.trim()) {
+        reason.focus();
+        return say(said, "Say why you think that its replay got lost.");
+      }
+      act("POST", `${path}/reopen`, { reason: reason.value.trim() }, "It waits again.");
+    } }, "Its replay got lost");
+    const replayed = letter.status === "replayed";
     const facts = [
       ["event", `${letter.event.type} ${letter.event.id}`], ["source", letter.event.source], ["consumer", letter.consumer], ["topic", letter.topic], ["key", letter.key],
       ["why", words(letter.reason)], ["error", letter.error_type], ["tries", letter.attempts], ["replays", letter.replays],
       ["first failed", new Date(letter.first_failed_at).toLocaleString()], ["failed last", new Date(letter.failed_at).toLocaleString()],
       ["saga", letter.saga_id], ["correlation", letter.correlation_id], ["waits behind", letter.behind],
+      ["newer of its key", letter.key === null ? null : behind(letter.newer)],
     ].filter(([, value]) => value !== null && value !== "");
     say(said, text);
     main.replaceChildren(
@@ -178,8 +203,9 @@ function one(main, id) {
             h("h2", {}, h("label", { for: "letter-data" }, "Its data")),
             h("p", { class: "note" }, may() && open ? "Correct it here if that is what it needs, then replay." : "As it was sent; hidden fields are hidden."),
             data,
-            open && may() ? h("label", {}, "Reason", reason) : null,
-            may() ? (open ? h("div", { class: "actions" }, replay, discard) : h("p", { class: "note" }, "It is dealt with: nothing more to do.")) : h("p", { class: "note" }, "Replaying and discarding need the role operator; you are viewer."),
+            open && may() ? h("label", {}, "Key", key) : null,
+            (open || replayed) && may() ? h("label", {}, "Reason", reason) : null,
+            may() ? (open ? h("div", { class: "actions" }, replay, discard) : replayed ? h("div", { class: "actions" }, reopen) : h("p", { class: "note" }, "It is dealt with: nothing more to do.")) : h("p", { class: "note" }, "Replaying and discarding need the role operator; you are viewer."),
             said,
           ),
         ),

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import logging
 from collections.abc import Awaitable
 from dataclasses import asdict
 from typing import Any, TypeVar
@@ -14,16 +16,18 @@ from everkeel.control.section import Answer, Endpoint, Exchange, Parameter, Sect
 from everkeel.control.versions import if_match, version_of
 from everkeel.engines.letters import LetterFilter, Status
 from everkeel.errors import (
+    ConfigError,
     DeadLetterConflictError,
     DeadLetterError,
     DeadLetterNotFoundError,
-    DeadLetterStateError,
+    EventError,
     ReplayLimitError,
 )
 from everkeel.messaging.dead_letters import DeadLetters
-from everkeel.messaging.dead_letters.letter import DeadLetter
+from everkeel.messaging.dead_letters.letter import DeadLetter, ReplayReport
 
 T = TypeVar("T")
+log = logging.getLogger("everkeel.dead_letters")
 
 _TIMES = ("first_failed_at", "failed_at", "updated_at")
 _TEXT = {"type": ["string", "null"]}
@@ -58,7 +62,24 @@ LETTER = {
         "correlation_id": _TEXT,
         **{name: {"type": "string", "format": "date-time"} for name in _TIMES},
         "event": {"type": "object"},
-        "untrusted": {"type": "object", "description": "What came from outside: error, traceback, attributes, data."},
+        "newer": {
+            "type": "object",
+            "description": (
+                "Of a single letter: events of its key that its consumer `handled` since, and those `waiting` behind "
+                "it. Not `exact`: there may be more handled ones that this store knows nothing of."
+            ),
+            "required": ["handled", "waiting", "exact"],
+            "properties": {
+                "handled": {"type": "integer"},
+                "waiting": {"type": "integer"},
+                "exact": {"type": "boolean"},
+            },
+        },
+        "untrusted": {
+            "type": "object",
+            "description": "What came from outside: error, traceback, attributes, data; of a single letter also "
+            "`text`, its data as JSON, in which no number is rounded.",
+        },
     },
 }
 _LIST = {
@@ -75,12 +96,15 @@ _AUDIT = {
     "properties": {"entries": {"type": "array", "items": {"type": "object"}}},
 }
 _REASON = {"type": "string", "minLength": 1, "maxLength": 500}
-_WORDS = ("consumer", "type", "error", "topic", "key", "saga", "correlation", "reason", "source")
+_WORDS = ("consumer", "type", "error", "topic", "key", "saga", "correlation", "reason", "source", "event_id")
 FILTERS = (
     Parameter("status", {"enum": [status.value for status in Status]}, "Only letters in this state."),
     Parameter("from", {"type": "number"}, "Failed last at or after this moment, in seconds since 1970."),
     Parameter("until", {"type": "number"}, "Failed last before this moment."),
-    *(Parameter(word, {"type": "string", "maxLength": 500}, f"Only letters of this {word}.") for word in _WORDS),
+    *(
+        Parameter(word, {"type": "string", "maxLength": 500}, f"Only letters of this {word.replace('_', ' ')}.")
+        for word in _WORDS
+    ),
 )
 _PAGE = (
     Parameter("limit", {"type": "integer", "minimum": 1, "maximum": 500}, "How many (50)."),
@@ -122,8 +146,10 @@ async def _answered(act: Awaitable[T], version: int | None = None) -> T:
     except DeadLetterConflictError as error:
         status = 409 if version is None else 412
         raise ProblemError(status, "version-conflict", str(error)) from None
-    except (DeadLetterStateError, DeadLetterError) as error:
+    except DeadLetterError as error:
         raise ProblemError(409, "illegal-transition", str(error)) from None
+    except (ConfigError, EventError) as error:
+        raise ProblemError(422, "invalid-event", str(error)) from None
 
 
 class _Letters:
@@ -147,8 +173,13 @@ class _Letters:
         return {"count": await self._letters.count(_wanted(exchange.query))}
 
     async def one(self, exchange: Exchange) -> Any:
-        """The whole letter."""
-        return _tagged(await _answered(self._letters.get(exchange.path["id"])))
+        """The whole letter, and what came behind it."""
+        letter = await _answered(self._letters.get(exchange.path["id"]))
+        answer = _tagged(letter)
+        answer.value["newer"] = asdict(await self._letters.newer(letter))
+        untrusted = answer.value["untrusted"]
+        untrusted["text"] = json.dumps(untrusted["data"], indent=2, ensure_ascii=False)
+        return answer
 
     async def audit(self, exchange: Exchange) -> Any:
         """Who did what to it."""
@@ -162,10 +193,11 @@ class _Letters:
         body, version, id = exchange.body or {}, version_of(exchange, "letter"), exchange.path["id"]
         act = self._letters.replay(
             id, actor=exchange.who, reason=body.get("reason", ""), data=body.get("edit"),
-            force=body.get("force", False), version=version,
+            key=body.get("key"), force=body.get("force", False), version=version,
         )  # fmt: skip
         letter = await _answered(act, version)
-        exchange.plane.note(exchange, "replay", "dead_letter", id, {}, {"edited": "edit" in body})
+        told = {"edited": "edit" in body, **({"key": body["key"]} if "key" in body else {})}
+        exchange.plane.note(exchange, "replay", "dead_letter", id, {}, told)
         return _tagged(letter)
 
     async def replay_many(self, exchange: Exchange) -> Any:
@@ -178,11 +210,33 @@ class _Letters:
         if told["dry_run"]:
             return told
         act = self._letters.apply(plan, actor=exchange.who, reason=body.get("reason", ""), rate=body.get("rate", 10.0))
-        task = asyncio.get_running_loop().create_task(act, name="everkeel replay of dead letters")
+        task = asyncio.get_running_loop().create_task(
+            self._reported(act, exchange.who), name="everkeel replay of dead letters"
+        )
         self._replays.add(task)
         task.add_done_callback(self._replays.discard)
         exchange.plane.note(exchange, "replay many", "dead_letter", None, {}, {"count": told["count"]})
         return told
+
+    async def _reported(self, act: Awaitable[ReplayReport], who: str) -> None:
+        """Whoever asked has gone: the log says how it ended."""
+        try:
+            report = await act
+        except Exception:
+            log.exception("a replay of dead letters by %s ended early; those not yet replayed still wait", who)
+            return
+        told = (who, len(report.replayed), len(report.changed), len(report.failed_again), len(report.left))
+        log.log(
+            logging.WARNING if report.left else logging.INFO,
+            "replay of dead letters by %s: %d replayed, %d changed by others, %d failed again, %d left alone", *told,
+        )  # fmt: skip
+
+    async def reopen(self, exchange: Exchange) -> Any:
+        """Let one wait again whose replay got lost."""
+        id, reason = exchange.path["id"], exchange.body["reason"]
+        letter = await _answered(self._letters.reopen(id, actor=exchange.who, reason=reason))
+        exchange.plane.note(exchange, "reopen", "dead_letter", id, {}, {"reason": reason})
+        return _tagged(letter)
 
     async def discard(self, exchange: Exchange) -> Any:
         """Give up on one for good."""
@@ -233,14 +287,32 @@ def dead_letters_section(letters: DeadLetters) -> Section:
             Endpoint(
                 "POST", "/dlq/{id}/replay", acts.replay, Role.OPERATOR, "Send its event to its consumer again",
                 description=(
-                    "`edit`: other data in place of the event's. `force`: beyond the limit of replays, or out of turn."
+                    "`edit`: other data in place of the event's; hidden fields that still say `***` are as they were. "
+                    "`key`: another key; those that waited behind it in its old one follow. "
+                    "`force`: beyond the limit of replays, or out of turn."
                 ),
                 answer=letter, body_required=False, parameters=(if_match("letter"),), problems=(409, 412, 422),
                 parts=("control",), headers=tag,
                 body={
                     "type": "object",
                     "additionalProperties": False,
-                    "properties": {"reason": _REASON, "edit": {}, "force": {"type": "boolean"}},
+                    "properties": {
+                        "reason": _REASON,
+                        "edit": {"type": ["object", "array", "string", "number", "boolean"]},
+                        "key": {"type": "string", "minLength": 1, "maxLength": 512},
+                        "force": {"type": "boolean"},
+                    },
+                },
+            ),
+            Endpoint(
+                "POST", "/dlq/{id}/reopen", acts.reopen, Role.OPERATOR, "Let it wait again: its replay got lost",
+                description="If it did not get lost, the consumer's inbox sees to it that nothing happens twice.",
+                answer=letter, problems=(409, 422), parts=("control",), headers=tag,
+                body={
+                    "type": "object",
+                    "required": ["reason"],
+                    "additionalProperties": False,
+                    "properties": {"reason": _REASON},
                 },
             ),
             Endpoint(

@@ -342,22 +342,36 @@ class DeadLetters(Keeping):
             )  # fmt: skip
         return self._seen(moved)
 
-    async def purge(self, older_than: Seconds | None = None, *, limit: int = 1000, actor: str = "everkeel") -> int:
+    async def purge(
+        self,
+        older_than: Seconds | None = None,
+        *,
+        limit: int = 1000,
+        actor: str = "everkeel",
+        consumer: str | None = None,
+    ) -> int:
         """Delete what is finished for longer than `older_than` (`retain`), and discard what nobody dealt with so long.
 
-        Nothing that still waits is deleted without having been discarded first, which the audit trail tells. Answers
-        how many letters were deleted.
+        Nothing that still waits is deleted without having been discarded first, which the audit trail tells. With
+        `consumer`, only its letters: others that share the store may want to keep theirs for longer. Answers how many
+        letters were deleted.
         """
         age = self.retain if older_than is None else Duration(zero=True).check(older_than)
-        waiting = LetterFilter(status=(Status.PENDING, Status.PARKED), older_than=age)
-        page = await self.store.query(waiting, limit=min(limit, 1000))
-        for row in page.letters:
-            change = Change(actor=actor, reason=f"nobody dealt with it for {age:g} s")
-            try:
-                await self._moved(row.id, Status.DISCARDED, change, row.version)
-            except (DeadLetterConflictError, DeadLetterStateError, DeadLetterNotFoundError):
-                continue  # somebody did, just now
-        return await self.store.purge(age, limit, Change(actor=actor, reason="retention"))
+        waiting = LetterFilter(consumer=consumer, status=(Status.PENDING, Status.PARKED), older_than=age)
+        forgotten = Change(actor=actor, reason=f"nobody dealt with it for {age:g} s")
+        # What was replayed was pending until then, and no longer than `age`: so long has nobody heard of its replay.
+        replayed = LetterFilter(consumer=consumer, status=(Status.REPLAYED,), older_than=2 * age)
+        unheard = Change(actor=actor, reason=f"nothing was heard of its replay for {age:g} s")
+        for wanted, step, change in (
+            (replayed, Status.PENDING, unheard),
+            (waiting, Status.DISCARDED, forgotten),
+        ):
+            for row in (await self.store.query(wanted, limit=min(limit, 1000), oldest_first=True)).letters:
+                try:
+                    await self._moved(row.id, step, change, row.version)
+                except (DeadLetterConflictError, DeadLetterStateError, DeadLetterNotFoundError):
+                    continue  # somebody did, just now
+        return await self.store.purge(age, limit, Change(actor=actor, reason="retention"), consumer=consumer)
 
 
 def _named(parameter: str, value: str) -> str:
