@@ -15,6 +15,7 @@ from everkeel.runtime.clock import Clock
 from everkeel.testing import VirtualClock
 from everkeel.testing.contracts.dead_letters import DeadLettersContract, letter
 from everkeel.testing.contracts.inbox import InboxContract, InboxTransactionContract, Opened
+from everkeel.testing.contracts.sequences import SequencesContract
 
 
 class Virtual:
@@ -50,6 +51,10 @@ class TestMemoryInbox(InMemory, InboxContract, InboxTransactionContract):
     store = "inbox"
 
 
+class TestMemorySequences(InMemory, SequencesContract):
+    store = "sequences"
+
+
 class TestMemoryDeadLetters(InMemory, DeadLettersContract):
     store = "dead_letters"
 
@@ -71,6 +76,10 @@ class TestSQLiteInbox(InSQLite, InboxContract, InboxTransactionContract):
     store = "inbox"
 
 
+class TestSQLiteSequences(InSQLite, SequencesContract):
+    store = "sequences"
+
+
 class TestSQLiteDeadLetters(InSQLite, DeadLettersContract):
     store = "dead_letters"
 
@@ -88,7 +97,8 @@ def database(postgres_url):
 
 
 def emptied():
-    yield Statement("TRUNCATE everkeel_outbox, everkeel_inbox, everkeel_dead_letters, everkeel_dead_letter_audit")
+    tables = ("outbox", "inbox", "dead_letters", "dead_letter_audit", "sequences")
+    yield Statement(f"TRUNCATE {', '.join(f'everkeel_{table}' for table in tables)}")
 
 
 @pytest.mark.require_server("postgres")
@@ -105,6 +115,14 @@ class InPostgres:
         async with PostgresEngine(self.dsn, driver=self.driver) as engine:
             await engine.run(emptied())
             yield Opened(getattr(engine, self.store), engine.transaction, engine)
+
+
+class TestPostgresSequencesWithAsyncpg(InPostgres, SequencesContract):
+    store, driver = "sequences", "asyncpg"
+
+
+class TestPostgresSequencesWithPsycopg(InPostgres, SequencesContract):
+    store, driver = "sequences", "psycopg"
 
 
 class TestPostgresInboxWithAsyncpg(InPostgres, InboxContract, InboxTransactionContract):

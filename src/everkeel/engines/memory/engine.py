@@ -63,6 +63,13 @@ class MemoryEngine:
 
         return counted(MemorySagas(self), "saga", self.counts)
 
+    @cached_property
+    def sequences(self) -> Any:
+        """How far consumers have come in numbered events."""
+        from everkeel.engines.memory.sequences import MemorySequences
+
+        return MemorySequences(self)
+
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[MemoryTransaction]:
         """Several writes as one."""

@@ -185,6 +185,17 @@ class LeaseQueue(Generic[T]):
             entry.attempts -= 1
         return True
 
+    def set_aside(self, lease: Lease) -> bool:
+        """Take an entry out of the lane of its key, for good: the others need not wait for it, nor it for them."""
+        entry = self.held(lease)
+        if entry is None:
+            return False
+        self._close(entry)
+        entry.key = None
+        self._open[entry.seq] = entry
+        self._open = dict(sorted(self._open.items()))
+        return True
+
     def bury(self, entry: Entry[T], *, park: bool) -> None:
         """Never, as far as we can tell. With `park` it keeps its place, and those behind it wait."""
         entry.let_go()

@@ -112,6 +112,14 @@ class PostgresEngine:
 
         return counted(PostgresSagas(self), "saga", self.counts)
 
+    @cached_property
+    def sequences(self) -> Any:
+        """How far consumers have come in numbered events."""
+        from everkeel.engines.sql.dialect import POSTGRES
+        from everkeel.engines.sql.sequences import SQLSequences
+
+        return SQLSequences(self, POSTGRES)
+
     # ------------------------------------------------------------------ running operations
 
     async def run(

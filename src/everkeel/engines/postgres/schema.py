@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from everkeel.engines.sql import dead_letters, inbox, letter_tables, saga_tables
+from everkeel.engines.sql import dead_letters, inbox, letter_tables, saga_tables, sequences
 from everkeel.engines.sql.migrations import VERSION_TABLE, Migration, script
 
 CREATE_VERSIONS = f"""

@@ -139,6 +139,14 @@ class SQLiteEngine:
 
         return counted(SQLiteSagas(self), "saga", self.counts)
 
+    @cached_property
+    def sequences(self) -> Any:
+        """How far consumers have come in numbered events."""
+        from everkeel.engines.sql.dialect import SQLITE
+        from everkeel.engines.sql.sequences import SQLSequences
+
+        return SQLSequences(self, SQLITE)
+
     # ------------------------------------------------------------------ running operations
 
     async def run(

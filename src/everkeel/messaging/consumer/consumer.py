@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 
 from everkeel.engines.protocols import Engine
+from everkeel.engines.sequences import MOST_NUMBER
 from everkeel.errors import ConfigError
 from everkeel.idempotency import core as idempotency
 from everkeel.idempotency.memory import MemoryIdempotencyStore
@@ -16,6 +17,7 @@ from everkeel.messaging.consumer.config import ConsumerConfig
 from everkeel.messaging.consumer.core import Rules
 from everkeel.messaging.consumer.handlers import Guarding, Handler, handler_of
 from everkeel.messaging.consumer.intake import Intake
+from everkeel.messaging.consumer.sequence import InSequence
 from everkeel.messaging.dead_letters.service import DeadLetters
 from everkeel.messaging.event import Event
 from everkeel.messaging.inbox import Inbox
@@ -62,10 +64,13 @@ class Consumer(Part[ConsumerConfig]):
         concurrency: How many handlers run at once.
         prefetch: How many deliveries are held at most, waiting ones included; twice the concurrency.
         lease: For how long the transport lends a delivery; extended while it is in our hands.
-        patience: How long an event may be too early (`TooEarlyError`) before it is given up on.
+        patience: How long an event may be too early (`TooEarlyError`, `in_sequence_from`) before it is given up on.
         max_pause: How long at most a handler pauses when one of its policies says no.
         park_followers: Set events aside that come behind a dead letter of their key, and let them follow, in order,
             when that is handled or discarded. Costs a look at the dead letters for each event with a key.
+        in_sequence_from: Take the events of each source and key in the order of their `sequence`, whose first number
+            is this; "any": whichever comes first. One that comes early is set aside at no cost, until its turn or until
+            nothing has moved for as long as `patience`; then it is a dead letter, and those behind it go on.
         dead_letter_topic: Publish a copy of each dead letter's event to this topic, through the outbox.
         on_rejected: Told of events that a handler rejects (`NotRetryable`): `on_rejected(event, error)`. Answer True
             (perhaps after awaiting) if it is dealt with, as a saga does that compensates; else it is a dead letter.
@@ -94,6 +99,7 @@ class Consumer(Part[ConsumerConfig]):
         patience: Seconds = 3600.0,
         max_pause: Seconds = 30.0,
         park_followers: bool = False,
+        in_sequence_from: int | Literal["any"] | None = None,
         dead_letter_topic: str | None = None,
         on_rejected: Callable[[Event, Exception], bool | Awaitable[bool | None] | None] | None = None,
         mode: Mode = "enforce",
@@ -122,6 +128,7 @@ class Consumer(Part[ConsumerConfig]):
         self.dead_letters = DeadLetters(engine) if dead_letters is None and engine is not None else dead_letters
         self.dead_letter_topic, self.on_rejected = dead_letter_topic, on_rejected
         self._check_together()
+        self.sequence = self._sequence(in_sequence_from)
         self.counts: Counter[str] = Counter()
         self._handlers: dict[str, Handler] = {}
         self._intake: Intake | None = None
@@ -150,6 +157,17 @@ class Consumer(Part[ConsumerConfig]):
     def park_followers(self) -> bool:
         """Do events wait behind a dead letter of their key?"""
         return self.config.park_followers
+
+    def _sequence(self, first: int | str | None) -> InSequence | None:
+        if first is None:
+            return None
+        if first != "any" and (isinstance(first, bool) or not isinstance(first, int) or not 0 <= first <= MOST_NUMBER):
+            allowed = 'must be the number a key begins with, "any", or None'
+            raise ConfigError(self.label, "in_sequence_from", allowed, repr(first))
+        store = getattr(self.engine, "sequences", None)
+        if store is None:
+            raise ConfigError(self.label, "in_sequence_from", "needs an engine that keeps how far each key is", None)
+        return InSequence(self.name, store, first if isinstance(first, int) else None)
 
     def _check_together(self) -> None:
         letters = self.dead_letters
@@ -265,7 +283,7 @@ class Consumer(Part[ConsumerConfig]):
             try:
                 await self.inbox.store.purge()
                 if self.dead_letters is not None:
-                    await self.dead_letters.purge()
+                    await self.dead_letters.purge(consumer=self.name)
                     if self.park_followers:
                         await self.dead_letters.release_followers(self.name)
             except Exception as error:
@@ -284,7 +302,7 @@ class Consumer(Part[ConsumerConfig]):
         """Numbers for exporters, the control plane and tests; counts are of this process."""
         names = (
             "handled", "duplicates", "in_progress", "redelivered", "dead_lettered", "parked", "rejected", "lost",
-            "not_buried", "ignored",
+            "not_buried", "ignored", "early",
         )  # fmt: skip
         now = self.clock.monotonic()
         return {

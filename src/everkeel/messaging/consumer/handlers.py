@@ -26,6 +26,8 @@ class Context:
     token: Token
     """The claim it runs under; `token.fence` is for systems that can refuse the smaller of two."""
     tx: Any
+    number: int | None = None
+    """Its number within its key, where the consumer takes events in sequence."""
 
     @property
     def key(self) -> str:

@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, asynccontextmanager
 from contextvars import copy_context
+from dataclasses import replace
 from functools import partial
 from hashlib import sha256
 from inspect import isawaitable
@@ -22,51 +23,27 @@ from everkeel.errors import (
     EventError,
     IdempotencyMismatchError,
     NotRetryable,
-    RejectedError,
+    TooEarlyError,
 )
 from everkeel.idempotency.records import Duplicate, Fresh, InProgress, Mismatch, Token
 from everkeel.messaging.consumer import reporting
 from everkeel.messaging.consumer.core import Redeliver, after_failure, spent
 from everkeel.messaging.consumer.handlers import Context, Handler, undecodable
+from everkeel.messaging.consumer.held import Again, Held, StoreAwayError
+from everkeel.messaging.consumer.sequence import OutOfTurnError, Turn, number_of, wait_for
 from everkeel.messaging.event import Event
 from everkeel.messaging.inbox import fingerprint_of, key_of
 from everkeel.messaging.rows import row_of
 from everkeel.messaging.tracing import processing
-from everkeel.messaging.transports.protocol import Delivery
 from everkeel.runtime.crash import crash_point
 
 if TYPE_CHECKING:
     from everkeel.messaging.consumer.consumer import Consumer
 
+_STILL_AWAITED = ("parked", "mismatch")
+"""Why a letter may be written of a number that is still to come: it waits in line, or has the identity of another."""
 _LOOK_AGAIN = 5.0
 """How long at most until a duplicate of what is in progress elsewhere looks whether it is done."""
-
-
-class Again(Exception):  # noqa: N818 - never leaves the package
-    """The delivery must be handled again after a while; `delay` says when."""
-
-    def __init__(self, delay: float) -> None:
-        super().__init__(delay)
-        self.delay = delay
-
-
-class StoreAwayError(RejectedError):
-    """No transaction was to be had: whatever is wrong, it is not the event."""
-
-    policy_type = "consumer"
-
-    def __str__(self) -> str:
-        return f"consumer {self.policy!r}: no transaction to be had: {self.__cause__}"
-
-
-class Held:
-    """A delivery in our hands, and the claim under which it is handled, once there is one."""
-
-    __slots__ = ("delivery", "token")
-
-    def __init__(self, delivery: Delivery) -> None:
-        self.delivery = delivery
-        self.token: Token | None = None
 
 
 class Handling:
@@ -92,18 +69,64 @@ class Handling:
             await self._bury(held, event, "poison", error, delivery.attempt)
             return
         handler = consumer.handler_for(event.type)
-        if handler is None or event.attributes.get("replayfor", consumer.name) != consumer.name:
+        if event.attributes.get("replayfor", consumer.name) != consumer.name:
             consumer.counts["ignored"] += 1
-            await delivery.ack()  # not for us: an event of another type, or a replay for another consumer
+            await delivery.ack()  # a replay for another consumer
+            return
+        if handler is None:
+            await self._ignored(held, event)
             return
         rest = handler.paused_until - consumer.clock.monotonic()
         if rest > 0:
             raise Again(rest)
         if await self._parked(held, event):
             return
+        if consumer.sequence is not None and not await self._in_turn(held, event):
+            return
         await self._claimed(held, event, handler)
 
+    async def _ignored(self, held: Held, event: Event) -> None:
+        """An event of a type that nobody handles here. It has its number all the same, which others wait for."""
+        consumer = self._consumer
+        if consumer.sequence is not None and event.sequence is not None:
+            try:
+                number = number_of(event)
+            except EventError:
+                number = None  # nobody waits for that
+            if number is not None:
+                turn, _ = await consumer.sequence.turn(event, number, consumer.rules.patience)
+                if turn is Turn.EARLY:
+                    self._hold_back(held)
+                await consumer.sequence.skip(event, number)
+        consumer.counts["ignored"] += 1
+        await held.delivery.ack()
+
     # ------------------------------------------------------------------ may it run?
+
+    async def _in_turn(self, held: Held, event: Event) -> bool:
+        """Is it its turn, by its number? False: it was given up on. `Again`: it is set aside until then."""
+        consumer = self._consumer
+        assert consumer.sequence is not None
+        try:
+            held.number = number_of(event)
+        except EventError as error:
+            await self._bury(held, event, "poison", error, held.delivery.attempt)
+            return False
+        turn, why = await consumer.sequence.turn(event, held.number, consumer.rules.patience)
+        if turn is Turn.EARLY:
+            reporting.early(consumer, event, why)
+            self._hold_back(held)
+        if turn is Turn.OVERDUE:
+            await self._bury(held, event, "early", TooEarlyError(consumer.name, None, why), 0)
+            return False
+        # A replay is somebody's decision to handle it now, whatever has passed it.
+        held.late = EventError(f"event {event.type!r}", why) if turn is Turn.LATE and not event.replay_epoch else None
+        return True
+
+    def _hold_back(self, held: Held) -> None:
+        consumer = self._consumer
+        consumer.counts["early"] += 1
+        raise Again(wait_for(held.delivery.attempt, consumer.clock.random()), aside=True)
 
     async def _parked(self, held: Held, event: Event) -> bool:
         consumer = self._consumer
@@ -134,6 +157,8 @@ class Handling:
                 reporting.duplicate(consumer, event)
                 if event.replay_epoch and consumer.dead_letters is not None:
                     await consumer.dead_letters.settle(event, consumer=consumer.name, topic=held.delivery.topic)
+                if consumer.sequence is not None and held.number is not None:
+                    await consumer.sequence.skip(event, held.number)  # in case the inbox keeps its word elsewhere
                 await held.delivery.ack()
             case InProgress(retry_after):
                 consumer.counts["in_progress"] += 1
@@ -147,6 +172,9 @@ class Handling:
                 await self._bury(held, own, "mismatch", IdempotencyMismatchError(inbox.scope, key), 0)
             case Fresh(token, attempt):
                 held.token = token
+                if held.late is not None:  # and it was not handled before, as far as the inbox remembers
+                    await self._bury(held, event, "late", held.late, attempt - 1)
+                    return
                 await self._run(held, event, handler, token, attempt)
 
     # ------------------------------------------------------------------ run it
@@ -171,6 +199,9 @@ class Handling:
             consumer.counts["lost"] += 1
             reporting.lost(consumer, event)
             raise Again(_LOOK_AGAIN) from None  # whoever has it now may finish it, or not
+        except OutOfTurnError:
+            await self.release(held, refund=True)
+            raise Again(0.0, aside=True) from None
         except Exception as error:
             await self._failed(held, event, handler, error, attempt)
             return
@@ -186,7 +217,7 @@ class Handling:
         consumer, topic = self._consumer, held.delivery.topic
         policies = handler.policies or consumer.policies
         once = self._in_transaction if handler.transactional else self._call
-        arguments = (event, handler, Context(consumer.name, topic, attempt, token, None))
+        arguments = (event, handler, Context(consumer.name, topic, attempt, token, None, held.number))
         if policies is None:
             await once(*arguments)
         else:
@@ -194,10 +225,23 @@ class Handling:
         if handler.transactional:
             return
         crash_point("consumer.after_effect")
-        if not await consumer.inbox.store.complete(token):
-            raise ClaimLostError(token.scope, token.key)
+        await self._complete(event, token, held.number)
         crash_point("consumer.after_complete")
         await self._settled(event, topic, token, None)
+
+    async def _complete(self, event: Event, token: Token, number: int | None) -> None:
+        """Its effect is there: say so, and that those behind it may go."""
+        consumer = self._consumer
+        if consumer.sequence is None or number is None:
+            if not await consumer.inbox.store.complete(token):
+                raise ClaimLostError(token.scope, token.key)
+            return
+        assert consumer.engine is not None  # checked when the consumer was made
+        async with consumer.engine.transaction() as tx:
+            own = tx if consumer.inbox.engine is consumer.engine else None
+            if not await consumer.inbox.store.complete(token, tx=own):
+                raise ClaimLostError(token.scope, token.key)
+            await consumer.sequence.skip(event, number, tx)
 
     async def _in_transaction(self, event: Event, handler: Handler, context: Context) -> None:
         consumer, token = self._consumer, context.token
@@ -209,8 +253,10 @@ class Handling:
                     tx = await stack.enter_async_context(engine.transaction())
                 except Exception as error:  # nothing was tried: no reason to count it
                     raise StoreAwayError(consumer.name, None) from error
-                within = Context(context.consumer, context.topic, context.attempt, token, tx)
+                within = replace(context, tx=tx)
                 await self._call(event, handler, within)
+                if consumer.sequence is not None and context.number is not None:
+                    await consumer.sequence.done(event, context.number, tx)
                 await consumer.inbox.complete_in(tx, token)
                 await self._settled(event, context.topic, token, tx)
         except ClaimLostError:
@@ -277,7 +323,7 @@ class Handling:
         if not dealt or token is None:
             return False
         consumer.counts["rejected"] += 1
-        await consumer.inbox.store.complete(token)  # or a redelivery would have it rejected, and undone, once more
+        await self._complete(event, token, held.number)  # or a redelivery would have it rejected, and undone, once more
         await self._settled(event, held.delivery.topic, token, None)
         held.token = None
         await held.delivery.ack()
@@ -320,6 +366,9 @@ class Handling:
                 if held.token is not None and consumer.inbox.engine is consumer.dead_letters.engine:
                     await consumer.inbox.store.fail(held.token, tx=tx)
                     held.token = None
+                if consumer.sequence is not None and held.number is not None and reason not in _STILL_AWAITED:
+                    own = tx if consumer.engine is consumer.dead_letters.engine else None
+                    await consumer.sequence.skip(event, held.number, own)  # those behind it need not wait for it
                 crash_point("bury.before_commit")
         except Exception as trouble:
             # Never logged and dropped: it stays with the broker, and the next try may find the store well again.

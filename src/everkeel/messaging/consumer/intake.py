@@ -7,7 +7,8 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from everkeel.messaging.consumer import reporting
-from everkeel.messaging.consumer.handling import Again, Handling, Held
+from everkeel.messaging.consumer.handling import Handling
+from everkeel.messaging.consumer.held import Again, Held
 from everkeel.messaging.transports.protocol import Delivery, Subscription
 
 if TYPE_CHECKING:
@@ -135,6 +136,9 @@ class Intake:
                     await self.handling.handle(held)
                 return
             except Again as again:
+                if again.aside:
+                    await held.delivery.set_aside(again.delay)
+                    return
                 delay = again.delay
             except Exception as error:  # not the handler's: a store or the broker is away
                 failures += 1

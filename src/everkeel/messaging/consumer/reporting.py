@@ -37,6 +37,11 @@ def duplicate(consumer: Consumer, event: Event) -> None:
         )
 
 
+def early(consumer: Consumer, event: Event, why: str) -> None:
+    """Some with lower numbers are missing."""
+    log.debug("consumer %r: %s %r is set aside: %s", consumer.name, event.type, event.id, why)
+
+
 def redelivered(consumer: Consumer, event: Event, error: Exception, attempt: int, delay: float) -> None:
     """It failed, and comes again."""
     log.info(
@@ -79,7 +84,7 @@ def buried(
         hub.tell(
             DeadLettered(
                 policy=consumer.name, policy_type="consumer", letter=letter, event_id=event.id, event_type=event.type,
-                reason=reason, attempts=attempts, error=error,
+                reason=reason, attempts=attempts, error=error, epoch=event.replay_epoch,
             ),
             (),
         )  # fmt: skip

@@ -99,7 +99,7 @@ class MemorySubscription(BufferedSubscription["MemoryDelivery"]):
             for queue in self.transport.queues(self.topics, self.group):
                 taken = queue.claim(now, limit - len(found), self.lease, uuid4().hex, behind=False)
                 for entry, lease in taken:
-                    delivery = MemoryDelivery(entry.topic, self.group, entry.key, entry.item, entry.attempts)
+                    delivery = MemoryDelivery(entry.topic, self.group, entry.item.key, entry.item, entry.attempts)
                     delivery.queue, delivery.lease = queue, lease
                     found.append(delivery)
                 if len(found) == limit:
@@ -145,6 +145,11 @@ class MemoryDelivery(HeldDelivery):
         self._settle()
         transport.wake()
         return kept
+
+    async def set_aside(self, delay: float) -> bool:
+        with self._subscription.transport._lock:  # type: ignore[attr-defined]
+            self.queue.set_aside(self.lease)
+        return await self.nack(delay)
 
     async def extend(self, seconds: float) -> bool:
         transport = self._subscription.transport  # type: ignore[attr-defined]

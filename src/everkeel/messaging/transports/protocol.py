@@ -92,6 +92,13 @@ class Delivery:
         """It is not done: deliver it again, not before `delay` seconds."""
         raise NotImplementedError
 
+    async def set_aside(self, delay: float) -> bool:
+        """It is not its turn: deliver it again, not before `delay` seconds, and let others of its key pass meanwhile.
+
+        A transport that cannot tell the two apart lets its key wait, as after `nack`.
+        """
+        return await self.nack(delay)
+
     async def extend(self, seconds: float) -> bool:
         """Still at it: keep it for `seconds` from now."""
         raise NotImplementedError

@@ -203,6 +203,11 @@ class RedisDelivery(HeldDelivery):
         self._settle()
         return kept
 
+    async def set_aside(self, delay: float) -> bool:
+        kept = await self._postpone(delay, "aside")
+        self._settle()
+        return kept
+
     async def extend(self, seconds: float) -> bool:
         return await self._postpone(seconds, "keep")
 

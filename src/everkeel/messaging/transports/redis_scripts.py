@@ -3,7 +3,7 @@
 A stream and its group hold the messages. Beside them stand a sorted set of moments (`moments`: when a delivery's time
 is over, or a rejected one is due again), a hash of who holds what (`holders`: token, number of tries, key) and for each
 key a list of what is not settled (`holders:line:<key>`). Redis's own idle times know neither delays nor leases of
-different lengths, and its groups know no keys.
+different lengths, and its groups know no keys. What was set aside stands in no line any more (`aside:<id>`).
 
 What stands in the line behind an event that somebody else has, or that waits for its time, is given to nobody: it has
 no moment until all before it are settled. Else a consumer that is started again after a crash would be given the new
@@ -37,16 +37,19 @@ return results
 
 _SETTLED = """
 local lines = KEYS[3] .. ':line:'
-local function settled(group, id, now)
+local function out_of_line(id, now)
   local key = redis.call('HGET', KEYS[3], 'key:' .. id)
+  if not key then return end
+  redis.call('HDEL', KEYS[3], 'key:' .. id)
+  redis.call('LREM', lines .. key, 1, id)
+  local front = redis.call('LINDEX', lines .. key, 0)
+  if front and not redis.call('ZSCORE', KEYS[2], front) then redis.call('ZADD', KEYS[2], now, front) end
+end
+local function settled(group, id, now)
   redis.call('XACK', KEYS[1], group, id)
   redis.call('ZREM', KEYS[2], id)
-  redis.call('HDEL', KEYS[3], 'token:' .. id, 'tries:' .. id, 'key:' .. id)
-  if key then
-    redis.call('LREM', lines .. key, 1, id)
-    local front = redis.call('LINDEX', lines .. key, 0)
-    if front and not redis.call('ZSCORE', KEYS[2], front) then redis.call('ZADD', KEYS[2], now, front) end
-  end
+  redis.call('HDEL', KEYS[3], 'token:' .. id, 'tries:' .. id, 'aside:' .. id)
+  out_of_line(id, now)
 end
 """
 
@@ -102,7 +105,7 @@ while #found < limit do
     local claimed = redis.call('XCLAIM', KEYS[1], group, consumer, 0, id)
     if claimed[1] and claimed[1][2] then
       local key, event = content(claimed[1][2])
-      if key == '' or is_next(id, key) then
+      if key == '' or redis.call('HEXISTS', KEYS[3], 'aside:' .. id) == 1 or is_next(id, key) then
         hold(id, key, event)
       else
         redis.call('ZREM', KEYS[2], id)
@@ -150,12 +153,20 @@ return 1
 """
 )
 
-# KEYS: stream, moments, holders. ARGV: group, id, token, milliseconds from now, 'keep' or 'release'.
-POSTPONE = """
+# KEYS: stream, moments, holders. ARGV: group, id, token, milliseconds from now, and what: 'keep' it, 'release' it, or
+# set it 'aside', which is to release it and let others of its key pass.
+POSTPONE = (
+    _SETTLED
+    + """
 if redis.call('HGET', KEYS[3], 'token:' .. ARGV[2]) ~= ARGV[3] then return 0 end
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 redis.call('ZADD', KEYS[2], now + tonumber(ARGV[4]), ARGV[2])
-if ARGV[5] == 'release' then redis.call('HDEL', KEYS[3], 'token:' .. ARGV[2]) end
+if ARGV[5] ~= 'keep' then redis.call('HDEL', KEYS[3], 'token:' .. ARGV[2]) end
+if ARGV[5] == 'aside' then
+  redis.call('HSET', KEYS[3], 'aside:' .. ARGV[2], 1)
+  out_of_line(ARGV[2], now)
+end
 return 1
 """
+)

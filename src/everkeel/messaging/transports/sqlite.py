@@ -185,6 +185,15 @@ class SQLiteDelivery(HeldDelivery):
         self._settle()
         return kept
 
+    async def set_aside(self, delay: float) -> bool:
+        # Without a key it stands in no line; the message itself keeps its own.
+        kept = await self._change(
+            "UPDATE everkeel_deliveries SET key = NULL, lease_token = NULL, lease_until = NULL, available_at = :until",
+            delay,
+        )
+        self._settle()
+        return kept
+
     async def extend(self, seconds: float) -> bool:
         return await self._change("UPDATE everkeel_deliveries SET lease_until = :until", seconds)
 

@@ -240,6 +240,28 @@ class TransportContract:
 
         self.run(test)
 
+    def test_what_is_set_aside_lets_others_of_its_key_pass_and_comes_again(self) -> None:
+        async def test(transport: Transport) -> None:
+            await transport.publish([message(1, "k"), message(2, "k"), message(3, "k")])
+            async with transport.subscribe("events", "g", prefetch=1) as one:
+                (early,) = await take(one, 1)
+                assert early.event.data["n"] == 1
+                assert await early.set_aside(self.moment)
+                assert not await early.set_aside(self.moment)  # it is not its to settle any more
+                (second,) = await take(one, 1)
+                assert second.event.data["n"] == 2
+                await self.let_pass(self.moment)
+                async with transport.subscribe("events", "g", prefetch=1) as two:
+                    (again,) = await take(two, 1)  # while others of its key are in somebody's hands
+                    assert (again.event.data["n"], again.key, again.attempt) == (1, "k", 2)
+                    await again.ack()
+                await second.ack()
+                (third,) = await take(one, 1)
+                assert third.event.data["n"] == 3
+                await third.ack()
+
+        self.run(test)
+
     def test_wrong_settings_are_an_error_at_once(self) -> None:
         async def test(transport: Transport) -> None:
             for wrong in ({"prefetch": 0}, {"lease": 0}):
