@@ -400,7 +400,120 @@ def test_a_process_without_an_event_loop_wakes_the_relays_of_others(postgres_dsn
     asyncio.run(main())
 
 
+@pytest.mark.require_server("postgres")
+@pytest.mark.parametrize("connect", ["asyncpg", "psycopg"])
+def test_a_process_that_only_writes_wakes_the_relays_of_others(postgres_dsn, connect):
+    async def main():
+        import asyncpg
+        import psycopg
+
+        async with PostgresEngine(postgres_dsn) as elsewhere:
+            await asyncio.wait_for(elsewhere.listener.connected.wait(), 10)
+            while await elsewhere.wakeup.wait("outbox", 0.05):
+                pass
+            outbox = Outbox(PostgresEngine(postgres_dsn))  # never started: all it needs is the caller's connection
+            if connect == "asyncpg":
+                connection = await asyncpg.connect(postgres_dsn)
+            else:
+                connection = await psycopg.AsyncConnection.connect(postgres_dsn)
+            async with outbox.transaction(connection) as tx:
+                await outbox.write(placed(), tx=tx)
+            assert await elsewhere.wakeup.wait("outbox", 10)
+            await connection.close()
+
+    asyncio.run(main())
+
+
+@pytest.mark.require_server("postgres")
+@pytest.mark.parametrize("started", [False, True])
+def test_a_session_whose_pool_has_one_connection_commits_and_wakes(postgres_dsn, started):
+    """In the middle of a commit there is no second connection to be had, and a commit that was made must not raise."""
+    from sqlalchemy import create_engine
+    from sqlalchemy.orm import Session
+
+    database = create_engine(
+        postgres_dsn.replace("postgresql://", "postgresql+psycopg://"), pool_size=1, max_overflow=0, pool_timeout=5
+    )
+
+    def write(engine):
+        with Session(database) as session:
+            for n in (1, 2):  # a session is used again
+                with session.begin():
+                    Outbox(engine).write_sync(placed(n), tx=session)
+
+    async def main():
+        async with PostgresEngine(postgres_dsn) as engine:
+            await asyncio.wait_for(engine.listener.connected.wait(), 10)
+            while await engine.wakeup.wait("outbox", 0.05):
+                pass
+            await asyncio.to_thread(write, engine if started else PostgresEngine(postgres_dsn))
+            assert await engine.wakeup.wait("outbox", 10)
+            assert await depth(Outbox(engine)) == 2
+
+    asyncio.run(main())
+    database.dispose()
+
+
+@pytest.mark.require_server("postgres")
+def test_a_commit_that_was_made_does_not_raise_because_nobody_could_be_woken(postgres_dsn, caplog):
+    from sqlalchemy import create_engine
+    from sqlalchemy.orm import Session
+
+    async def start():
+        async with PostgresEngine(postgres_dsn):
+            pass
+
+    def refuse():
+        raise OSError("the server is gone")
+
+    asyncio.run(start())
+    database = create_engine(postgres_dsn.replace("postgresql://", "postgresql+psycopg://"))
+    with Session(database) as session, session.begin():
+        Outbox(PostgresEngine(postgres_dsn)).write_sync(placed(), tx=session)
+        database.connect = refuse
+    assert "could not wake relays of other processes: the server is gone" in caplog.text
+    database.dispose()
+
+
 # ------------------------------------------------------------------ connections in no transaction
+
+
+@pytest.mark.require_server("postgres")
+def test_sqlalchemy_that_commits_each_statement_is_refused(postgres_dsn):
+    from sqlalchemy import create_engine
+    from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession, create_async_engine
+    from sqlalchemy.orm import Session
+
+    outbox = Outbox(PostgresEngine(postgres_dsn))
+    address = postgres_dsn.replace("postgresql://", "postgresql+psycopg://")
+    plain, alone = create_engine(address), create_engine(address, isolation_level="AUTOCOMMIT")
+    for database in (alone, plain.execution_options(isolation_level="AUTOCOMMIT")):
+        with Session(database) as session, database.connect() as connection:
+            for tx in (session, connection):
+                with pytest.raises(ConfigError, match="must be in a transaction"):
+                    outbox.write_sync(placed(), tx=tx)
+    plain.dispose()
+    alone.dispose()
+
+    async def main():
+        database = create_async_engine(address, isolation_level="AUTOCOMMIT")
+        for tx in (AsyncSession(database), AsyncConnection(database)):
+            with pytest.raises(ConfigError, match="must be in a transaction"):
+                await outbox.write(placed(), tx=tx)
+        with pytest.raises(ConfigError, match="pool must not commit each statement by itself"):
+            PostgresEngine(pool=database)
+        await database.dispose()
+
+    asyncio.run(main())
+
+
+@pytest.mark.require_server("postgres")
+def test_an_engine_that_was_not_started_says_so(postgres_dsn):
+    async def main():
+        with pytest.raises(RuntimeError, match="PostgresEngine is not started"):
+            await Outbox(PostgresEngine(postgres_dsn, driver="asyncpg")).write(placed())
+
+    asyncio.run(main())
 
 
 @pytest.mark.require_server("postgres")

@@ -623,6 +623,44 @@ async def test_an_outbox_that_is_off_says_when_the_transport_did_not_confirm(vir
         await Outbox(MemoryEngine(), mode="off").write(event("1"))
 
 
+async def test_whatever_can_be_walked_through_once_is_written_whole(virtual_time):
+    outbox = Outbox(MemoryEngine())
+    await outbox.write(event(str(n)) for n in range(3))
+    outbox.write_sync(map(event, ("a", "b")))
+    await outbox.write([])
+    assert (await outbox.stats()).depth == 5
+
+
+@pytest.mark.parametrize("what", [None, 5, "order.placed", {"type": "order.placed"}, [None]])
+async def test_what_is_no_event_is_refused_by_name(virtual_time, what):
+    with pytest.raises(EventError, match=r"outbox 'outbox': writes events \(got "):
+        await Outbox(MemoryEngine()).write(what)
+
+
+@pytest.mark.parametrize("delay", [-1, float("nan"), float("inf"), 1e300, "soon", True])
+async def test_a_delay_that_no_store_can_keep_is_refused_before_anything_is_written(virtual_time, delay):
+    outbox = Outbox(MemoryEngine())
+    with pytest.raises(ConfigError, match="outbox 'outbox': delay must"):
+        await outbox.write(event("1"), delay=delay)
+    with pytest.raises(ConfigError, match="outbox 'outbox': delay must"):
+        outbox.write_sync(event("1"), delay=delay)
+    assert (await outbox.stats()).depth == 0
+
+
+@pytest.mark.parametrize("topic", ["", 5, "a\x00b", "\ud800", "t" * 513])
+async def test_a_topic_that_no_store_can_keep_is_refused_before_anything_is_written(virtual_time, topic):
+    engine = MemoryEngine()
+    for outbox, own in ((Outbox(engine), {"topic": topic}), (Outbox(engine, topic=lambda event: topic), {})):
+        with pytest.raises(EventError, match=r"event 'tested': (has no topic|topic m)"):
+            await outbox.write(event("1"), **own)
+    assert (await engine.outbox.stats()).depth == 0
+
+
+async def test_an_outbox_that_is_off_cannot_publish_without_awaiting_where_others_await(virtual_time):
+    with pytest.raises(ConfigError, match=r"mode is off, and within an event loop only `await outbox.write"):
+        Outbox(MemoryEngine(), transport=Scripted(), mode="off").write_sync(event("1"))
+
+
 async def test_an_event_that_is_too_large_is_refused_before_it_is_written(virtual_time):
     outbox = Outbox(MemoryEngine(), max_size=1000)
     with pytest.raises(EventError, match=r"event 'tested': has \d+ bytes, and outbox 'outbox' allows 1000"):

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import nullcontext
-from typing import Any
+from contextlib import AbstractContextManager
+from typing import Any, TypeAlias
 
 from everkeel.engines.sql.runners import kind_of
 
 _WRITTEN = "everkeel.written"
+_COMMITTED = "everkeel.committed"
 _HEARD = "everkeel.heard"
 
+Act: TypeAlias = Callable[[Callable[[], AbstractContextManager[Any]] | None], object]
 
-def when_committed(tx: Any, act: Callable[[Any], object]) -> bool:
+
+def when_committed(tx: Any, act: Act) -> bool:
     """Call `act` once `tx` is committed. False: this kind of transaction tells nobody; whoever polls will see.
 
-    It is called with a connection on which SQL may be run, where there is one that does not need to be awaited, and
-    with None otherwise.
+    It is called with a function that lends a connection on which SQL may be run, where there is one that does not need
+    to be awaited, and with None otherwise.
     """
     if hasattr(tx, "after_commit") and callable(tx.after_commit):
         tx.after_commit(lambda: act(None))
@@ -28,7 +31,7 @@ def when_committed(tx: Any, act: Callable[[Any], object]) -> bool:
     return False
 
 
-def _after_session(session: Any, act: Callable[[Any], object]) -> None:
+def _after_session(session: Any, act: Act) -> None:
     """SQLAlchemy's sessions say when they have committed. We listen once per session, whatever it is used for later."""
     from sqlalchemy import Engine, event
 
@@ -42,18 +45,20 @@ def _after_session(session: Any, act: Callable[[Any], object]) -> None:
     session.info[_HEARD] = True
 
     def committed(session: Any) -> None:
-        if session.in_nested_transaction():
-            return  # a savepoint was released; the transaction itself is still open
-        told = session.info.pop(_WRITTEN, None)
-        if told is not None:
-            # The session itself may not be used in the middle of its commit.
+        if not session.in_nested_transaction():  # where a savepoint was released, the transaction itself is still open
+            session.info[_COMMITTED] = session.info.pop(_WRITTEN, None)
+
+    def ended(session: Any, transaction: Any) -> None:
+        # Not before: in the middle of its commit the session still has its connection, and where that is the only one
+        # of the pool, whoever asked for another would wait in vain and make a commit fail that was made.
+        if transaction.parent is None and (told := session.info.pop(_COMMITTED, None)) is not None:
             bind = session.get_bind() if blocks else None
-            with bind.connect() if isinstance(bind, Engine) else nullcontext() as connection:
-                told(connection)
+            told(bind.connect if isinstance(bind, Engine) else None)
 
     def rolled_back(session: Any, previous: Any) -> None:
         if not session.in_nested_transaction():
             session.info.pop(_WRITTEN, None)
 
     event.listen(session, "after_commit", committed)
+    event.listen(session, "after_transaction_end", ended)
     event.listen(session, "after_soft_rollback", rolled_back)

@@ -427,6 +427,16 @@ def fits(*, owner: str, **names: str | None) -> None:
             raise EventError(owner, f"{name} may have {MOST_NAME} bytes (got {size}: {value[:40]!r}...)")
 
 
+def checked_topic(topic: Any, owner: str) -> str:
+    """A topic that every store can keep; an `EventError` for any other."""
+    if not isinstance(topic, str) or not topic:
+        raise EventError(owner, f"has no topic to go to (got {topic!r})")
+    if _UNFIT.search(topic):
+        raise EventError(owner, f"topic must not have control characters (got {topic!r})")
+    fits(topic=topic, owner=owner)
+    return topic
+
+
 def _moment(value: Any, owner: str) -> str:
     if value is None:
         value = datetime.fromtimestamp(DEFAULT.time(), UTC)

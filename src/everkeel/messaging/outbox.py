@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import builtins
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, asynccontextmanager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
@@ -14,7 +14,7 @@ from everkeel.engines.rows import OutboxRow, OutboxStats
 from everkeel.engines.sql.runners import begun, begun_sync, need_transaction
 from everkeel.errors import ConfigError, EventError, PublishError
 from everkeel.messaging.commits import when_committed
-from everkeel.messaging.event import Event, fits
+from everkeel.messaging.event import Event, checked_topic
 from everkeel.messaging.rows import row_of
 from everkeel.messaging.tracing import sending, traced
 from everkeel.messaging.transports.protocol import CONFIRMED, Message, Published, Transport
@@ -23,7 +23,7 @@ from everkeel.runtime.clock import Clock
 from everkeel.runtime.configured import Part
 from everkeel.runtime.crash import crash_point
 from everkeel.runtime.events import Listener, Subscription
-from everkeel.runtime.settings import Choice, Count, Mode, Seconds, Settings, seconds, setting
+from everkeel.runtime.settings import Choice, Count, Duration, Mode, Seconds, Settings, setting
 from everkeel.runtime.trouble import warn
 
 if TYPE_CHECKING:
@@ -32,6 +32,9 @@ if TYPE_CHECKING:
 
 WAKEUP = "outbox"
 """What relays listen to."""
+
+MOST_DELAY = 1e9
+"""Seconds for which an event can be held back: thirty years, within what every store can write as a moment."""
 
 Topic: TypeAlias = str | Callable[[Event], str]
 
@@ -99,7 +102,7 @@ class Outbox(Part[OutboxConfig]):
     # ------------------------------------------------------------------ writing
 
     async def write(
-        self, event: Event | Sequence[Event], *, tx: Any = None, topic: str | None = None, delay: Seconds = 0.0
+        self, event: Event | Iterable[Event], *, tx: Any = None, topic: str | None = None, delay: Seconds = 0.0
     ) -> None:
         """Write an event, or several in their order, in the transaction `tx`.
 
@@ -111,35 +114,36 @@ class Outbox(Part[OutboxConfig]):
             delay: Seconds before which it is not delivered.
         """
         events = self._several(event)
-        rows = self._rows(events, topic)
+        rows, wait = self._rows(events, topic), self._wait(delay)
         if self.config.mode == "off":
             await self._publish(events, rows)
             return
         if tx is not None:
             need_transaction(tx)
         crash_point("outbox.before_write")
-        await self.engine.outbox.append(rows, delay=seconds(delay), tx=tx)
+        await self.engine.outbox.append(rows, delay=wait, tx=tx)
         crash_point("outbox.after_write")
         self._written(rows, tx)
 
     def write_sync(
-        self, event: Event | Sequence[Event], *, tx: Any = None, topic: str | None = None, delay: Seconds = 0.0
+        self, event: Event | Iterable[Event], *, tx: Any = None, topic: str | None = None, delay: Seconds = 0.0
     ) -> None:
         """`write` for code without an event loop."""
         events = self._several(event)
-        rows = self._rows(events, topic)
+        rows, wait = self._rows(events, topic), self._wait(delay)
         if self.config.mode == "off":
-            asyncio.run(self._publish(events, rows))
+            self._publish_sync(events, rows)
             return
         if tx is not None:
             need_transaction(tx)
         crash_point("outbox.before_write")
-        self.engine.outbox.append_sync(rows, delay=seconds(delay), tx=tx)
+        self.engine.outbox.append_sync(rows, delay=wait, tx=tx)
         crash_point("outbox.after_write")
         self._written(rows, tx)
 
-    def _several(self, event: Event | Sequence[Event]) -> list[Event]:
-        events = [event] if isinstance(event, Event) else event
+    def _several(self, event: Event | Iterable[Event]) -> list[Event]:
+        # Whatever can be walked through, once: a generator that is looked at first has nothing left to write.
+        events = list(event) if isinstance(event, Iterable) and not isinstance(event, Event) else [event]
         for one in events:
             if not isinstance(one, Event):
                 raise EventError(f"outbox {self.name!r}", f"writes events (got {type(one).__qualname__})")
@@ -148,23 +152,33 @@ class Outbox(Part[OutboxConfig]):
     def _rows(self, events: Sequence[Event], topic: str | None) -> list[OutboxRow]:
         rows = []
         for event in events:
-            row = row_of(event, topic or (self.topic if isinstance(self.topic, str) else self.topic(event)))
+            chosen = topic
+            if chosen is None:
+                chosen = self.topic(event) if callable(self.topic) else self.topic
+            row = row_of(event, checked_topic(chosen, f"event {event.type!r}"))
             size = len(row.attributes) + len(event.body or b"")
             if size > self.config.max_size:
                 raise EventError(
                     f"event {event.type!r}", f"has {size} bytes, and outbox {self.name!r} allows {self.config.max_size}"
                 )
-            if not isinstance(row.topic, str) or not row.topic:
-                raise EventError(f"event {event.type!r}", f"has no topic to go to (got {row.topic!r})")
-            fits(topic=row.topic, owner=f"event {event.type!r}")
             rows.append(row)
         return rows
+
+    def _wait(self, delay: Seconds) -> float:
+        """The delay, if the store can keep it: a wrong one must not be what aborts the caller's transaction."""
+        try:
+            wait = Duration(zero=True).check(delay)
+            if wait > MOST_DELAY:
+                raise ValueError(f"must be at most {MOST_DELAY:g} seconds")
+        except ValueError as error:
+            raise ConfigError(f"outbox {self.name!r}", "delay", str(error), repr(delay)) from None
+        return wait
 
     def _written(self, rows: Sequence[OutboxRow], tx: Any) -> None:
         if tx is None:
             self.wake()
         else:
-            when_committed(tx, self._wake_through)
+            when_committed(tx, self._wake_over)
         if self.subscriptions or hearing.everywhere:
             from everkeel.events import EventWritten
 
@@ -172,6 +186,14 @@ class Outbox(Part[OutboxConfig]):
                 self.tell(EventWritten(
                     policy=self.name, policy_type=self.type, event_id=row.id, event_type=row.type, topic=row.topic
                 ))  # fmt: skip
+
+    def _publish_sync(self, events: Sequence[Event], rows: Sequence[OutboxRow]) -> None:
+        if asyncio._get_running_loop() is not None:
+            raise ConfigError(
+                f"outbox {self.name!r}", "mode", "is off, and within an event loop only `await outbox.write(...)` can "
+                "wait for the transport", None
+            )  # fmt: skip
+        asyncio.run(self._publish(events, rows))
 
     async def _publish(self, events: Sequence[Event], rows: Sequence[OutboxRow]) -> None:
         if self.transport is None:
@@ -206,7 +228,14 @@ class Outbox(Part[OutboxConfig]):
                 yield connection
                 crash_point("outbox.before_commit")
         crash_point("outbox.after_commit")
-        self.wake()
+        through = getattr(self.engine.wakeup, "anotify_through", None)
+        if through is None or connection is None:
+            self.wake()
+            return
+        try:
+            await through(WAKEUP, connection)
+        except Exception as error:
+            self._unheard(error)
 
     @contextmanager
     def transaction_sync(self, connection: Any) -> Iterator[Any]:
@@ -215,18 +244,23 @@ class Outbox(Part[OutboxConfig]):
             yield connection
             crash_point("outbox.before_commit")
         crash_point("outbox.after_commit")
-        self._wake_through(connection)
+        self._wake_over(lambda: nullcontext(connection))
 
-    def _wake_through(self, connection: Any = None) -> None:
-        """Wake relays, over the caller's connection where there is no event loop to do it from."""
+    def _wake_over(self, connect: Callable[[], AbstractContextManager[Any]] | None = None) -> None:
+        """Wake relays: over a connection of the caller's where there is no event loop to do it from. Nothing is raised
+        here, for what the caller wanted has been committed."""
         through = getattr(self.engine.wakeup, "notify_through", None)
-        if through is None or connection is None:
+        if through is None or connect is None:
             self.wake()
             return
         try:
-            through(WAKEUP, connection)
-        except Exception as error:  # the events are written; who polls will see them
-            warn("outbox %r could not wake relays of other processes: %s", self.name, error)
+            through(WAKEUP, connect)
+        except Exception as error:
+            self._unheard(error)
+
+    def _unheard(self, error: Exception) -> None:
+        # The events are written; who polls will see them.
+        warn("outbox %r could not wake relays of other processes: %s", self.name, error)
 
     def wake(self) -> None:
         """Tell relays that there is something to deliver: those of this process at once, others a moment later."""

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any, Literal, Protocol, TypeAlias
 
-from everkeel.engines.sql.runners import begun
+from everkeel.engines.sql.runners import autocommits, begun
 from everkeel.errors import ConfigError
 
 Driver: TypeAlias = Literal["asyncpg", "psycopg"]
@@ -59,6 +59,10 @@ class AsyncpgConnections(_Transactions):
         self._pool = await asyncpg.create_pool(self._dsn, min_size=0, max_size=self._most, **self._options)
 
     def acquire(self) -> Any:
+        if self._pool is None:
+            raise RuntimeError(
+                "PostgresEngine is not started: use it in `async with engine:`, or `await engine.start()`"
+            )
         return self._pool.acquire()
 
     async def close(self) -> None:
@@ -113,6 +117,10 @@ class GivenPool(_Transactions):
         elif ("psycopg_pool", "AsyncConnectionPool") in kind:
             self.acquire = self._from_psycopg
         elif ("sqlalchemy", "AsyncEngine") in kind:
+            if autocommits(pool):
+                raise ConfigError(
+                    "PostgresEngine", "pool", "must not commit each statement by itself", "isolation_level='AUTOCOMMIT'"
+                )
             self.acquire = pool.execution_options(isolation_level="AUTOCOMMIT").connect
             self._begin = pool.begin
         else:

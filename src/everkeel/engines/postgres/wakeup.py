@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from typing import Any
 
-from everkeel.engines.sql.runners import begun_sync, run_on
+from everkeel.engines.sql.runners import arun_on, begun, begun_sync, in_transaction, run_on
 from everkeel.engines.sql.statement import Statement, one
 from everkeel.engines.wakeup import LocalWakeup
 from everkeel.runtime.clock import Clock
@@ -58,12 +58,20 @@ class PostgresWakeup:
             with suppress(RuntimeError):  # the loop is closed: who polls will see
                 self._loop.call_soon_threadsafe(self._gather, topic)
 
-    def notify_through(self, topic: str, connection: Any) -> None:
-        """The same in a process without an event loop, which has only the caller's connection, in no transaction."""
+    def notify_through(self, topic: str, connect: Callable[[], AbstractContextManager[Any]]) -> None:
+        """The same in a process without an event loop, which has only a connection of the caller's, in no transaction;
+        it is asked for only where it is needed."""
         self.notify(topic)
         if self._loop is None:
-            with begun_sync(connection):
+            with connect() as connection, begun_sync(connection):
                 run_on(connection, one(notification(topic)))
+
+    async def anotify_through(self, topic: str, connection: Any) -> None:
+        """The same where the engine was never started, because all its process does is write."""
+        self.notify(topic)
+        if self._loop is None and not in_transaction(connection):
+            async with begun(connection):
+                await arun_on(connection, one(notification(topic)))
 
     def _heard(self, topic: str) -> None:
         self._local.notify(topic)

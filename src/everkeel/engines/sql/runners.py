@@ -220,11 +220,37 @@ def need_transaction(tx: Any) -> None:
         autocommit = tx.isolation_level is None or getattr(tx, "autocommit", None) is True
         alone = autocommit and not tx.in_transaction
     else:
-        alone = False
+        alone = library == "sqlalchemy" and autocommits(tx)
     if alone:
         raise ConfigError(
             "tx", None, "must be in a transaction, or the event would be written alone", f"{library}.{name}"
         )
+
+
+def autocommits(tx: Any) -> bool:
+    """Does this session, connection or engine of SQLAlchemy commit each statement by itself?"""
+    if hasattr(tx, "registry"):
+        tx = tx.registry()
+    for name in ("sync_session", "sync_connection", "sync_engine"):
+        tx = getattr(tx, name, None) or tx
+    if hasattr(tx, "get_bind"):
+        if tx.bind is None:
+            return False  # several databases, one for each class: which one is meant, it will say itself
+        tx = tx.bind
+    level = tx.get_execution_options().get("isolation_level")
+    return (level or getattr(tx.dialect, "_on_connect_isolation_level", None)) == "AUTOCOMMIT"
+
+
+def in_transaction(connection: Any) -> bool:
+    """Is a transaction open on this connection?"""
+    library, _ = kind_of(connection) or ("", "")
+    if library == "asyncpg":
+        return bool(connection.is_in_transaction())
+    if library == "psycopg":
+        return bool(connection.info.transaction_status.name != "IDLE")
+    if library == "sqlalchemy":
+        return bool(connection.in_transaction())
+    return bool(getattr(connection, "in_transaction", False))
 
 
 @asynccontextmanager
