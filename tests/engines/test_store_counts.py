@@ -74,6 +74,41 @@ def test_writes_that_came_too_late_are_counted_by_what_they_were_about(engine):
     }
 
 
+def test_what_the_inbox_answers_is_counted_by_scope_and_result(engine):
+    async def main():
+        async with engine, StoreMetrics(engine, name="orders"):
+            inbox = engine.inbox
+            done = await inbox.begin("billing", "e-1", fingerprint=b"1")
+            await inbox.complete(done.token)
+            for _ in range(2):
+                await inbox.begin("billing", "e-1", fingerprint=b"1")
+            await inbox.begin("billing", "e-1", fingerprint=b"2")
+            for _ in range(2):
+                await inbox.begin("billing", "e-2")
+            await inbox.begin("shipping", "e-1")
+            return {
+                (one.attributes["everkeel.policy.name"], one.attributes["result"]): one.value
+                for one in measure_all()
+                if one.name == "everkeel.inbox.begin"
+            }
+
+    assert asyncio.run(main()) == {
+        ("billing", "fresh"): 2, ("billing", "duplicate"): 2, ("billing", "in_progress"): 1, ("billing", "mismatch"): 1,
+        ("shipping", "fresh"): 1, ("shipping", "duplicate"): 0, ("shipping", "in_progress"): 0,
+        ("shipping", "mismatch"): 0,
+    }  # fmt: skip
+
+
+def test_scopes_without_end_are_counted_as_one(monkeypatch):
+    monkeypatch.setattr("everkeel.engines.counts.MOST_SCOPES", 2)
+    engine = MemoryEngine()
+    for scope in ("a", "http:ann", "http:bob", "c", "d", "a"):
+        engine.inbox.sync.begin(scope, "k")
+    assert {scope: sum(results.values()) for scope, results in engine.counts.begun.items()} == {
+        "a": 2, "http": 2, "(others)": 2,
+    }  # fmt: skip
+
+
 def test_sagas_that_were_due_are_counted_by_type_when_they_are_taken(engine):
     async def main():
         async with engine, StoreMetrics(engine, name="orders"):

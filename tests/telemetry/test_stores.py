@@ -271,6 +271,8 @@ async def test_what_happens_on_the_whole_way_of_events_is_counted(virtual_time):
             "everkeel.outbox.written{outbox}": 2,
             "everkeel.outbox.attempts{outbox,delivered}": 3,
             "everkeel.inbox.duplicates{billing}": 1,
+            "everkeel.inbox.begin{billing,duplicate}": 1,
+            "everkeel.inbox.begin{billing,fresh}": 3,
             "everkeel.dlq.transitions{billing,,pending,auto}": 2,
             "everkeel.dlq.transitions{billing,pending,replayed,human}": 1,
             "everkeel.dlq.transitions{billing,pending,discarded,agent}": 1,

@@ -14,6 +14,11 @@ Kind: TypeAlias = Literal["outbox", "inbox", "dead_letter", "saga"]
 Lost: TypeAlias = Callable[[Any, Any], int]
 """How many of the writes that were asked for were refused, by the answer."""
 
+BEGUN = {"Fresh": "fresh", "Duplicate": "duplicate", "InProgress": "in_progress", "Mismatch": "mismatch"}
+"""How an inbox may answer, and what that is called in metrics."""
+MOST_SCOPES = 1000
+"""Scopes that are counted by their names, which are people's choice; those that come later count as one."""
+
 KINDS: tuple[Kind, ...] = ("outbox", "inbox", "dead_letter", "saga")
 
 
@@ -30,6 +35,7 @@ class StoreCounts:
         self._lock = threading.Lock()
         self._conflicts: dict[str, int] = dict.fromkeys(KINDS, 0)
         self._claimed: Counter[str] = Counter()
+        self._begun: dict[str, dict[str, int]] = {}
 
     def conflict(self, kind: Kind, number: int = 1) -> None:
         """So many writes came too late: another process had changed or taken over what they were about."""
@@ -47,6 +53,22 @@ class StoreCounts:
         with self._lock:
             return dict(self._conflicts)
 
+    def began(self, scope: str, answer: object) -> None:
+        """Somebody asked the inbox whether to do some work, and was answered."""
+        if scope.startswith("http:"):
+            scope = "http"  # behind it stands who called: there is no end to those
+        with self._lock:
+            if scope not in self._begun and len(self._begun) >= MOST_SCOPES:
+                scope = "(others)"
+            results = self._begun.setdefault(scope, dict.fromkeys(BEGUN.values(), 0))
+            results[BEGUN[type(answer).__name__]] += 1
+
+    @property
+    def begun(self) -> Mapping[str, Mapping[str, int]]:
+        """Answers of the inbox, by scope and result."""
+        with self._lock:
+            return {scope: dict(results) for scope, results in self._begun.items()}
+
     @property
     def sagas_claimed(self) -> Mapping[str, int]:
         """By type."""
@@ -61,6 +83,8 @@ def counted(store: S, kind: Kind, counts: StoreCounts) -> S:
     """
     for name, lost in _REFUSED[kind].items():
         _watch(store, name, partial(_refused, counts, kind, lost))
+    if kind == "inbox":
+        _watch(store, "begin", counts.began)
     if kind == "saga":
         _watch(store, "claim_due", lambda asked, rows: counts.claimed([row.type for row in rows]))
     return store

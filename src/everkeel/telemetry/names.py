@@ -291,6 +291,14 @@ METRICS: dict[str, Metric] = {
             "store",
         ),
         Metric(
+            "everkeel.inbox.begin",
+            "counter",
+            "{claim}",
+            "Times that the inbox was asked whether to do some work, by its scope (the consumer) and its answer.",
+            {"store": _STORE, "result": "`fresh`, `duplicate`, `in_progress`, `mismatch`"},
+            "store",
+        ),
+        Metric(
             "everkeel.inbox.duplicates",
             "counter",
             "{event}",
@@ -305,7 +313,7 @@ METRICS: dict[str, Metric] = {
             "Deliveries by what became of them, of the consumers that `StoreMetrics` was given.",
             {
                 "outcome": "`handled`, `duplicates`, `in_progress`, `redelivered`, `dead_lettered`, `parked`, "
-                "`rejected`, `lost`, `not_buried`, `ignored`"
+                "`rejected`, `lost`, `not_buried`, `ignored`, `early`"
             },
             "store",
         ),

@@ -29,7 +29,7 @@ EVERY = 5.0
 
 OUTCOMES = (
     "handled", "duplicates", "in_progress", "redelivered", "dead_lettered", "parked", "rejected", "lost", "not_buried",
-    "ignored",
+    "ignored", "early",
 )  # fmt: skip
 """What consumers count."""
 
@@ -248,6 +248,9 @@ class StoreMetrics:
             who = self._who(self.name, "store")
             for kind, number in counts.conflicts.items():
                 yield Measurement("everkeel.store.conflicts", number, {**who, "kind": kind})
+            for scope, results in counts.begun.items():
+                for result, number in results.items():
+                    yield Measurement("everkeel.inbox.begin", number, {**self._who(scope, "inbox"), "result": result})
             for type, number in counts.sagas_claimed.items():
                 yield Measurement("everkeel.saga.claimed", number, self._who(type, "saga"))
         age = max(0.0, self.clock.monotonic() - self._sampled_at)
