@@ -16,6 +16,7 @@ from everkeel.errors import ConfigError, InvalidConfigurationError
 from everkeel.events import ModeChanged, Reconfigured
 from everkeel.messaging import Consumer, Event, MemoryTransport, Message, Outbox
 from everkeel.runtime.configured import Part, everything, parts
+from everkeel.sagas import NOTHING, Orchestrator, Saga, Step
 
 pytestmark = pytest.mark.usefixtures("fresh_everkeel")
 
@@ -35,9 +36,8 @@ def event(number: int = 1) -> Event:
 
 
 def test_the_list_of_parts_has_every_one_there_is() -> None:
-    found = {cls.type for cls in Part.__subclasses__()}
-    assert found == set(PARTS)
-    assert all(settings_class(kind).policy_type == kind for kind in PARTS)
+    assert all(settings_class(kind).policy_type == kind for kind in PARTS)  # which imports them
+    assert {cls.type for cls in Part.__subclasses__()} == set(PARTS)
 
 
 def test_what_is_made_later_and_what_is_there_already_are_bound_alike() -> None:
@@ -149,6 +149,24 @@ async def test_a_consumer_that_is_switched_off_leaves_events_with_the_broker(vir
         config.change("consumer", "billing", enabled=True)
         await asyncio.sleep(1)
         assert seen == ["1"]
+
+
+async def test_an_orchestrator_that_is_switched_off_leaves_its_sagas_to_others(virtual_time: Any) -> None:
+    engine, done = MemoryEngine(), []
+
+    async def pack(context: Any) -> None:
+        done.append(context.saga_id)
+
+    saga = Saga("order", Step("pack", pack, NOTHING))
+    loaded(orchestrator={"front": {"enabled": False}, "default": {"poll": "1s", "lease": "9s"}})
+    async with Orchestrator(engine, saga, name="front", poll=3) as front:
+        assert (front.poll, front.lease) == (1.0, 9.0)
+        await front.start(saga, id="order-1")
+        await asyncio.sleep(20)
+        assert done == []
+        async with Orchestrator(engine, saga, name="back"):
+            await asyncio.sleep(2)
+            assert done == ["order-1"]
 
 
 def test_what_is_gone_is_forgotten() -> None:

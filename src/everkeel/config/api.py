@@ -94,7 +94,7 @@ def change(policy_type: str, name: str, /, **settings: Any) -> tuple[SettingChan
 
 
 def effective(policy: AnyConfigured) -> dict[str, Effective]:
-    """Every setting of a policy, outbox, relay or consumer: its value, and where that comes from.
+    """Every setting of a policy, outbox, relay, consumer or orchestrator: its value, and where that comes from.
 
     >>> from everkeel import config, retry
     >>> config.effective(retry(attempts=5))["attempts"]

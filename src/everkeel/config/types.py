@@ -31,6 +31,7 @@ HOMES: dict[str, tuple[str, str]] = {
 
 PARTS: dict[str, tuple[str, str]] = {
     "consumer": ("everkeel.messaging.consumer.consumer", "Consumer"),
+    "orchestrator": ("everkeel.sagas.orchestrator", "Orchestrator"),
     "outbox": ("everkeel.messaging.outbox", "Outbox"),
     "relay": ("everkeel.messaging.relay.relay", "Relay"),
 }

@@ -49,7 +49,8 @@ class Configured(Generic[C]):
 
     type: ClassVar[str]
 
-    name: str | None
+    name: Any
+    """A string, or for a policy that has not guarded anything yet perhaps None."""
     config: C
     _code: C
     _live: dict[str, Any]

@@ -77,6 +77,8 @@ class Policy(Configured[C]):
     no_block: ClassVar[str | None] = None
     """Why this policy cannot be a block, and what to write instead; None where a block works."""
 
+    name: str | None
+
     def __init__(
         self,
         name: str | None,
