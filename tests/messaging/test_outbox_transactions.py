@@ -589,3 +589,20 @@ def test_what_is_no_pool_is_an_error_that_says_what_is():
         PostgresEngine(pool=object())
     with pytest.raises(ConfigError, match="needs either a dsn or a pool"):
         PostgresEngine()
+
+
+def test_whoever_wrote_into_a_session_is_told_of_its_commit(tmp_path):
+    from sqlalchemy import create_engine
+    from sqlalchemy.orm import Session
+
+    from everkeel.messaging.commits import when_committed
+
+    database = create_engine(f"sqlite:///{tmp_path / 'db'}")
+    told: list[str] = []
+    with Session(database) as session:
+        for name in ("an outbox", "a saga"):
+            assert when_committed(session, lambda connect, name=name: told.append(name))
+        session.commit()
+        session.commit()
+    database.dispose()
+    assert told == ["an outbox", "a saga"]

@@ -39,7 +39,7 @@ def _after_session(session: Any, act: Act) -> None:
         session = session.registry()
     blocks = not hasattr(session, "sync_session")
     session = getattr(session, "sync_session", session)
-    session.info[_WRITTEN] = act
+    session.info.setdefault(_WRITTEN, {})[act] = None  # each once: an outbox writes often; a saga may begin beside it
     if session.info.get(_HEARD):
         return
     session.info[_HEARD] = True
@@ -53,7 +53,8 @@ def _after_session(session: Any, act: Act) -> None:
         # of the pool, whoever asked for another would wait in vain and make a commit fail that was made.
         if transaction.parent is None and (told := session.info.pop(_COMMITTED, None)) is not None:
             bind = session.get_bind() if blocks else None
-            told(bind.connect if isinstance(bind, Engine) else None)
+            for act in told:
+                act(bind.connect if isinstance(bind, Engine) else None)
 
     def rolled_back(session: Any, previous: Any) -> None:
         if not session.in_nested_transaction():
