@@ -412,6 +412,8 @@ class DeadLettered(Event):
     """attempts, rejected, poison, mismatch or parked."""
     attempts: int
     error: BaseException | None = None
+    epoch: int = 0
+    """How often it was replayed. If it was, this letter supersedes an earlier one."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -443,6 +445,30 @@ class Discarded(Event):
     """human, agent or auto."""
     before: str = "pending"
     """The letter's status until then."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Resolved(Event):
+    """The event of a dead letter was handled after all, or has left the outbox after all."""
+
+    letters: int
+    event_id: str
+    event_type: str
+    before: str = "replayed"
+    """The letters' status until then."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Reopened(Event):
+    """A dead letter waits again: nothing was heard of its replay."""
+
+    letter: str
+    event_id: str
+    event_type: str
+    actor: str
+    reason: str
+    actor_kind: str = "human"
+    """human, agent or auto."""
 
 
 # ------------------------------------------------------------------ outbox and relay

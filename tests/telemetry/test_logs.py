@@ -152,6 +152,18 @@ TOLD = [
     ("INFO", "billing': l-1 (OrderCreated e-1) replayed by ann", events.Replayed(**LETTERS, epoch=1)),
     (
         "INFO",
+        "billing': l-1 (OrderCreated e-1) reopened by ann: it got lost",
+        events.Reopened(**LETTERS, reason="it got lost"),
+    ),
+    (
+        "INFO",
+        "billing': OrderCreated e-1 was handled after all, its dead letter was replayed",
+        events.Resolved(
+            policy="billing", policy_type="dead_letters", letters=1, event_id="e-1", event_type="OrderCreated"
+        ),
+    ),
+    (
+        "INFO",
         "billing': l-1 (OrderCreated e-1) discarded by ann: a test order",
         events.Discarded(**LETTERS, reason="a test order"),
     ),

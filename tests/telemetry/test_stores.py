@@ -242,6 +242,16 @@ async def test_an_engine_with_an_outbox_alone_will_do(virtual_time):
         }
 
 
+async def test_how_much_room_there_is_for_dead_letters_is_shown(virtual_time):
+    engine, transport = MemoryEngine(), MemoryTransport()
+    letters = DeadLetters(engine, most=4)
+    consumer = Consumer("billing", transport, topics="orders", engine=engine, dead_letters=letters)
+    rows = [await letters.bury(event(n), consumer="billing", topic="orders", reason="rejected") for n in (1, 2)]
+    await letters.discard(rows[0].id, actor="ann", reason="it makes way where room is needed")
+    async with StoreMetrics(engine, consumers=[consumer]):
+        assert numbers()["everkeel.dlq.filled{billing}"] == 0.25
+
+
 # ------------------------------------------------------------------ what happened
 
 
@@ -276,6 +286,7 @@ async def test_what_happens_on_the_whole_way_of_events_is_counted(virtual_time):
             "everkeel.dlq.transitions{billing,,pending,auto}": 2,
             "everkeel.dlq.transitions{billing,pending,replayed,human}": 1,
             "everkeel.dlq.transitions{billing,pending,discarded,agent}": 1,
+            "everkeel.dlq.transitions{billing,replayed,superseded,auto}": 1,
             "everkeel.dlq.depth{billing,rejected,superseded}": 1,
             "everkeel.dlq.depth{billing,rejected,discarded}": 1,
             "everkeel.consumer.events{billing,handled}": 1,
@@ -305,6 +316,20 @@ COUNTED = [
     (
         events.DeadLettered(policy="billing", policy_type="consumer", **ABOUT, letter="l", reason="parked", attempts=0),
         ["dlq.transitions{billing,,parked,auto}"],
+    ),
+    (
+        events.DeadLettered(
+            policy="billing", policy_type="consumer", **ABOUT, letter="l", reason="attempts", attempts=5, epoch=1
+        ),
+        ["dlq.transitions{billing,,pending,auto}", "dlq.transitions{billing,replayed,superseded,auto}"],
+    ),
+    (
+        events.Resolved(policy="billing", policy_type="dead_letters", **ABOUT, letters=2, before="pending"),
+        ["dlq.transitions{billing,pending,resolved,auto}"] * 2,
+    ),
+    (
+        events.Reopened(policy="billing", policy_type="dead_letters", **ABOUT, letter="l", actor="ann", reason="lost"),
+        ["dlq.transitions{billing,replayed,pending,human}"],
     ),
     (
         events.DuplicateSuppressed(policy="billing", policy_type="consumer", **ABOUT),

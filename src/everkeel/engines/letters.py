@@ -264,8 +264,8 @@ class DeadLetterStore(Protocol):
         """
         ...
 
-    async def settle(self, consumer: str, source: str, event_id: str, topic: str, *, tx: Any = None) -> int:
-        """The event was handled: its letters that wait or are on their way are `RESOLVED`. Answers how many."""
+    async def settle(self, consumer: str, source: str, event_id: str, topic: str, *, tx: Any = None) -> list[Status]:
+        """The event was handled: its letters that wait or are on their way are `RESOLVED`. Answers what they were."""
         ...
 
     async def blocking(

@@ -16,7 +16,7 @@ Counted: TypeAlias = tuple[str, str, str, tuple[tuple[str, str], ...]]
 
 HEARD: tuple[type[events.Event], ...] = (
     events.EventWritten, events.EventDelivered, events.DeliveryFailed, events.LeaseLost, events.DuplicateSuppressed,
-    events.DeadLettered, events.Replayed, events.Discarded,
+    events.DeadLettered, events.Replayed, events.Resolved, events.Reopened, events.Discarded,
     events.SagaStarted, events.SagaCompleted, events.SagaCompensated, events.SagaTimedOut, events.SagaParked,
     events.Compensating, events.CompensationBlocked, events.StepCompleted, events.StepRejected, events.StepUndone,
 )  # fmt: skip
@@ -67,8 +67,14 @@ def counted(event: events.Event) -> Iterator[Counted]:
                 name = "outbox"  # as the store calls the consumer of its letters, whatever the outbox is called
             to = "parked" if event.reason == "parked" else "pending"
             yield _letter(name, "", to, "auto")
+            if event.epoch:
+                yield _letter(name, "replayed", "superseded", "auto")
         case events.Replayed():
             yield _letter(name, event.before, "replayed", event.actor_kind)
+        case events.Resolved():
+            yield from [_letter(name, event.before, "resolved", "auto")] * event.letters
+        case events.Reopened():
+            yield _letter(name, "replayed", "pending", event.actor_kind)
         case events.Discarded():
             yield _letter(name, event.before, "discarded", event.actor_kind)
         case _ if event.policy_type == "saga":

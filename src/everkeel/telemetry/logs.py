@@ -53,6 +53,8 @@ _TELLING: dict[type[events.Event], tuple[int, str]] = {
         "{event_type} {event_id} dead-lettered ({reason}) as {letter} after {attempts} attempts: {error}",
     ),
     events.Replayed: (logging.INFO, "{letter} ({event_type} {event_id}) replayed by {actor}"),
+    events.Resolved: (logging.INFO, "{event_type} {event_id} was handled after all, its dead letter was {before}"),
+    events.Reopened: (logging.INFO, "{letter} ({event_type} {event_id}) reopened by {actor}: {reason}"),
     events.Discarded: (logging.INFO, "{letter} ({event_type} {event_id}) discarded by {actor}: {reason}"),
     # Sagas.
     events.SagaStarted: (logging.DEBUG, "{saga_id} started"),

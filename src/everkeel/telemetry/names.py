@@ -330,6 +330,15 @@ METRICS: dict[str, Metric] = {
             "store",
         ),
         Metric(
+            "everkeel.dlq.filled",
+            "gauge",
+            "1",
+            "Share of the dead letters that may be kept (`most`) which still wait, of the consumers that "
+            "`StoreMetrics` was given. At 1, what fails stays with the broker.",
+            {"store": _STORE},
+            "store",
+        ),
+        Metric(
             "everkeel.dlq.oldest_age",
             "gauge",
             "s",
@@ -341,10 +350,10 @@ METRICS: dict[str, Metric] = {
             "everkeel.dlq.transitions",
             "counter",
             "{letter}",
-            "Dead letters that were written, replayed and discarded, by consumer.",
+            "Dead letters that were written, and those that moved on, by consumer.",
             {
-                "from": "empty when it is written; `pending`, `parked`, ...",
-                "to": "`pending`, `parked`, `replayed`, `discarded`",
+                "from": "empty when it is written; `pending`, `parked`, `replayed`",
+                "to": "`pending`, `parked`, `replayed`, `resolved`, `superseded`, `discarded`",
                 "actor_kind": "`human`, `agent`, `auto`",
             },
             "store",

@@ -180,17 +180,25 @@ class StoreMetrics:
         store = getattr(self.engine, "dead_letters", None)
         if store is None:
             return []
+        from everkeel.engines.letters import UNRESOLVED
+
+        tally = await store.tally()
         found = [
             Measurement(
                 "everkeel.dlq.depth", count, {**self._who(consumer, "dead_letters"), "reason": reason, "status": status}
             )
-            for (consumer, reason, status), count in (await store.tally()).items()
+            for (consumer, reason, status), count in tally.items()
         ]
         ages = await store.oldest()
         found += [
             Measurement("everkeel.dlq.oldest_age", age, self._who(consumer, "dead_letters"))
             for consumer, age in ages.items()
         ]
+        for watched in self.consumers:
+            name, most = watched.name, getattr(getattr(watched, "dead_letters", None), "most", None)
+            if most is not None:
+                counts = (n for (who, _, status), n in tally.items() if who == name and status in UNRESOLVED)
+                found.append(Measurement("everkeel.dlq.filled", sum(counts) / most, self._who(name, "dead_letters")))
         return found
 
     async def _sagas(self) -> list[Measurement]:

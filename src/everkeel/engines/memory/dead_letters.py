@@ -95,14 +95,14 @@ class MemoryDeadLetters:
                 return None
             return self._seen(self._move(row, after, change, undo, key))
 
-    async def settle(self, consumer: str, source: str, event_id: str, topic: str, *, tx: Any = None) -> int:
+    async def settle(self, consumer: str, source: str, event_id: str, topic: str, *, tx: Any = None) -> list[Status]:
         undo = _undo(tx)
         with self._engine.lock:
             letters = self._of_event(consumer, source, event_id, topic)
             unresolved = [row for row in letters if Status(row.status) in UNRESOLVED]
             for row in unresolved:
                 self._move(row, Status.RESOLVED, Change(actor=consumer, reason="handled"), undo)
-            return len(unresolved)
+            return [Status(row.status) for row in unresolved]
 
     async def next_epoch(self, row: DeadLetterRow, *, tx: Any) -> int | None:
         event = (row.source, row.event_id, row.topic)

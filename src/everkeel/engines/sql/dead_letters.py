@@ -152,15 +152,16 @@ DELETE FROM everkeel_dead_letter_audit WHERE letter IN (
         yield self._noted(id, before, after, change)
         return True
 
-    def settle(self, consumer: str, source: str, event_id: str, topic: str) -> Operation[int]:
+    def settle(self, consumer: str, source: str, event_id: str, topic: str) -> Operation[list[Status]]:
         open_ = yield Statement(
             f"SELECT id, status FROM everkeel_dead_letters WHERE {_IDENTITY} AND status IN ({_UNRESOLVED})",
             _identity(consumer, source, event_id, topic),
         )
-        settled = 0
+        settled: list[Status] = []
         for id, status in open_:
             change = Change(actor=consumer, reason="handled")
-            settled += yield from self._moved(id, Status(status), Status.RESOLVED, change)
+            if (yield from self._moved(id, Status(status), Status.RESOLVED, change)):
+                settled.append(Status(status))
         return settled
 
     def next_epoch(self, row: DeadLetterRow) -> Operation[int | None]:

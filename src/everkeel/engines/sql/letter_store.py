@@ -61,7 +61,7 @@ class SQLDeadLetters:
     async def next_epoch(self, row: DeadLetterRow, *, tx: Any) -> int | None:
         return await self._change(self._operations.next_epoch(row), tx)
 
-    async def settle(self, consumer: str, source: str, event_id: str, topic: str, *, tx: Any = None) -> int:
+    async def settle(self, consumer: str, source: str, event_id: str, topic: str, *, tx: Any = None) -> list[Status]:
         return await self._change(self._operations.settle(consumer, source, event_id, topic), tx)
 
     async def blocking(

@@ -11,6 +11,7 @@ from everkeel.engines.letters import OUTBOX, Change, DeadLetterStore, LetterFilt
 from everkeel.engines.protocols import Engine
 from everkeel.engines.rows import DeadLetterRow, ErrorInfo, OutboxRow
 from everkeel.errors import DeadLettersFullError
+from everkeel.messaging.dead_letters import telling
 from everkeel.messaging.dead_letters.failure import Redactor, summary
 from everkeel.messaging.dead_letters.letter import DeadLetter
 from everkeel.messaging.dead_letters.room import Room
@@ -102,8 +103,10 @@ class Keeping:
 
     async def settle(self, event: Event, *, consumer: str, topic: str, tx: Any = None) -> None:
         """The event was handled: its letters are resolved, and those parked behind it may follow."""
-        if await self.store.settle(consumer, event.source, event.id, topic, tx=tx) and event.key is not None:
+        settled = await self.store.settle(consumer, event.source, event.id, topic, tx=tx)
+        if settled and event.key is not None:
             await self._in(tx, lambda tx: self._release(consumer, topic, str(event.key), tx))
+        telling.resolved(consumer, event.id, event.type, settled)
 
     async def release_followers(self, consumer: str, limit: int = 100) -> int:
         """Let parked events go that have nothing left to wait for; answers how many. Consumers do it by themselves."""
@@ -134,6 +137,7 @@ class Keeping:
             except Changed:
                 break  # somebody else lets them go at this moment
             released += 1
+            telling.replayed(row, change, row.epoch + 1)
         return released
 
     # ------------------------------------------------------------------ sending them again

@@ -34,12 +34,12 @@ from everkeel.errors import (
     ReplayLimitError,
 )
 from everkeel.messaging.data import to_json
+from everkeel.messaging.dead_letters import telling
 from everkeel.messaging.dead_letters.failure import Redactor
 from everkeel.messaging.dead_letters.keeping import WAKEUP, Changed, Keeping
 from everkeel.messaging.dead_letters.letter import DeadLetter, Overtaken, Page, ReplayPlan, ReplayReport
 from everkeel.messaging.dead_letters.room import MOST, Room
 from everkeel.messaging.event import fits
-from everkeel.runtime import events as hub
 from everkeel.runtime.crash import crash_point
 from everkeel.runtime.settings import Duration, Seconds
 
@@ -183,17 +183,7 @@ class DeadLetters(Keeping):
         crash_point("replay.after_commit")
         self.engine.wakeup.notify(WAKEUP)
         again = await self.get(id)
-        if hub.everywhere:
-            from everkeel.events import Replayed
-
-            hub.tell(
-                Replayed(
-                    policy=row.consumer, policy_type="dead_letters", letter=id, event_id=row.event_id,
-                    event_type=row.event_type, actor=actor, epoch=sent, edited=edited is not None,
-                    actor_kind=kind, before=before.value,
-                ),
-                (),
-            )  # fmt: skip
+        telling.replayed(row, change, sent, edited=edited is not None)
         return again
 
     def _edited(self, letter: DeadLetter, data: Any) -> str:
@@ -329,17 +319,10 @@ class DeadLetters(Keeping):
         except Changed:
             raise await self._conflict(row, before) from None
         self.engine.wakeup.notify(WAKEUP)
-        if after is Status.DISCARDED and hub.everywhere:
-            from everkeel.events import Discarded
-
-            hub.tell(
-                Discarded(
-                    policy=row.consumer, policy_type="dead_letters", letter=id, event_id=row.event_id,
-                    event_type=row.event_type, actor=change.actor, reason=change.reason,
-                    actor_kind=change.kind, before=before.value,
-                ),
-                (),
-            )  # fmt: skip
+        if after is Status.DISCARDED:
+            telling.discarded(row, change)
+        else:
+            telling.reopened(row, change)
         return self._seen(moved)
 
     async def purge(

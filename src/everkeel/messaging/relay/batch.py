@@ -6,7 +6,9 @@ import asyncio
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
+from everkeel.engines.letters import OUTBOX
 from everkeel.engines.rows import Claimed, ErrorInfo, Retry
+from everkeel.messaging.dead_letters.telling import resolved
 from everkeel.messaging.relay.core import TopicHealth, Verdict, deadly, deaths, judge, leases
 from everkeel.messaging.rows import event_of
 from everkeel.messaging.tracing import sending
@@ -179,15 +181,16 @@ class Batch:
 
             outbox.tell(DeadLettered(
                 policy=outbox.name, policy_type=outbox.type, letter=letter, event_id=row.id, event_type=row.type,
-                reason=reason, attempts=claimed.lease.attempt, error=error,
+                reason=reason, attempts=claimed.lease.attempt, error=error, epoch=row.epoch,
             ))  # fmt: skip
 
     async def _resolve(self, delivered: Sequence[Claimed]) -> None:
         """A dead letter of ours that was replayed has arrived."""
         letters = getattr(self._relay.outbox.engine, "dead_letters", None)
         for claimed in delivered:
-            if claimed.row.epoch and letters is not None:
-                await letters.settle("outbox", claimed.row.source, claimed.row.id, claimed.row.topic)
+            row = claimed.row
+            if row.epoch and letters is not None:
+                resolved(OUTBOX, row.id, row.type, await letters.settle(OUTBOX, row.source, row.id, row.topic))
 
     def _gone(self, rows: Sequence[Claimed]) -> None:
         """No longer ours to give back."""
