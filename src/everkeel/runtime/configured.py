@@ -130,8 +130,9 @@ class Part(Configured[C]):
 
     def __init__(self, name: str, config: C) -> None:
         self._begin_with(name, config)
-        self.bind()  # what is wrong must not leave it in the list, half made
-        _parts.add(self)
+        with changing:  # configuration that is loaded in this very moment reaches it before, or after
+            self._apply(self._live)  # what is wrong must not leave it in the list, half made
+            _parts.add(self)
 
 
 _parts: weakref.WeakSet[Part[Any]] = weakref.WeakSet()
@@ -139,7 +140,9 @@ _parts: weakref.WeakSet[Part[Any]] = weakref.WeakSet()
 
 def parts() -> list[Part[Any]]:
     """Every part there is, by type and name."""
-    return sorted(_parts, key=lambda part: (part.type, part.name or ""))
+    with changing:
+        there = list(_parts)
+    return sorted(there, key=lambda part: (part.type, part.name))
 
 
 def everything() -> list[AnyConfigured]:
