@@ -86,9 +86,9 @@ $(VENV)/.installed: pyproject.toml | $(BIN)/python
 	@$(BIN)/python -m pip install -q -e .
 	@touch $@
 
-# What the shop is made with: web services, the control plane with its dashboard, a configuration file.
+# What the shop is made with: web services, the control plane with its dashboard, a configuration file, metrics.
 $(VENV)/.demo: $(VENV)/.installed
-	@$(BIN)/python -m pip install -q -e ".[starlette,uvicorn,httpx2,yaml]"
+	@$(BIN)/python -m pip install -q -e ".[starlette,uvicorn,httpx2,yaml,prometheus]"
 	@touch $@
 
 $(VENV)/.test: $(VENV)/.installed

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from everkeel.demo.shop import books
-from everkeel.demo.shop.audit import audit
+from everkeel.demo.shop.audit import Check, audit
 from everkeel.demo.shop.books import Books
 from everkeel.engines import SQLiteEngine
 from everkeel.engines.sagas import NewSaga, SagaState
@@ -64,46 +64,46 @@ class Shop:
 
 TAMPERED = {
     "an order is lost": (
-        "orders", "DELETE FROM orders WHERE id = 'order-0'", "orders accepted and orders in the books",
+        "orders", "DELETE FROM orders WHERE id = 'order-0'", "every order that was accepted is in the books",
     ),
     "an order nobody placed": (
         "orders", "INSERT INTO orders VALUES ('ghost', 'lantern', 1, 1, 'x', 'cancelled')",
-        "orders accepted and orders in the books",
+        "every order that was accepted is in the books",
     ),
     "an order that stays open": (
-        "orders", "UPDATE orders SET status = 'placed' WHERE id = 'order-0'", "orders still open",
+        "orders", "UPDATE orders SET status = 'placed' WHERE id = 'order-0'", "no order is still open",
     ),
     "a confirmed order that nobody paid for": (
-        "payments", "DELETE FROM ledger WHERE order_id = 'order-1'", "orders paid for and orders confirmed",
+        "payments", "DELETE FROM ledger WHERE order_id = 'order-1'", "what was paid for is what was confirmed",
     ),
     "money kept for a cancelled order": (
-        "payments", "DELETE FROM ledger WHERE id = 'order-0:refund'", "money charged and orders confirmed",
+        "payments", "DELETE FROM ledger WHERE id = 'order-0:refund'", "money charged equals orders confirmed",
     ),
     "the wrong sum": (
-        "payments", "UPDATE ledger SET amount = 1 WHERE id = 'order-1:charge'", "money charged and orders confirmed",
+        "payments", "UPDATE ledger SET amount = 1 WHERE id = 'order-1:charge'", "money charged equals orders confirmed",
     ),
     "charged twice and returned once": (
-        "payments", "INSERT INTO ledger VALUES ('more', 'order-0', 2400)", "charges or refunds made twice",
+        "payments", "INSERT INTO ledger VALUES ('more', 'order-0', 2400)", "nothing was charged or refunded twice",
     ),
     "goods kept for a cancelled order": (
         "inventory", "UPDATE reservations SET status = 'reserved' WHERE order_id = 'order-0'",
-        "goods reserved and orders confirmed",
+        "goods are reserved for what was confirmed",
     ),
     "goods promised twice": (
         "inventory", "UPDATE reservations SET status = 'released' WHERE order_id = 'order-1'",
-        "goods reserved and orders confirmed",
+        "goods are reserved for what was confirmed",
     ),
     "goods from nowhere": ("inventory", "UPDATE stock SET available = available + 1",
-                           "goods stocked and goods left or reserved"),
+                           "goods stocked equal goods left and reserved"),
     "goods gone": ("inventory", "UPDATE stock SET available = available - 1",
-                   "goods stocked and goods left or reserved"),
+                   "goods stocked equal goods left and reserved"),
     "a saga that says otherwise": (
         "orders", "UPDATE everkeel_sagas SET state = 'completed' WHERE id = 'order-0'",
-        "sagas that ended in another way than their orders",
+        "every saga ended as its order did",
     ),
     "a saga that is stuck": (
         "orders", "UPDATE everkeel_sagas SET state = 'compensation_blocked' WHERE id = 'order-0'",
-        "sagas that ended in another way than their orders",
+        "every saga ended as its order did",
     ),
 }  # fmt: skip
 
@@ -144,6 +144,20 @@ def test_any_wrong_number_in_a_live_entry_is_found(tmp_path_factory, number, tab
     assert bool(asyncio.run(main())) == (bool(confirmed) or table == "ledger")
 
 
+@pytest.mark.parametrize(
+    ("expected", "found", "difference"),
+    [
+        (3, 3, ""),
+        (3, 4, "expected 3, found 4"),
+        (["a", "b"], ["b", "c"], "missing: a; too many: c"),
+        ([], list("abcdefg"), "too many: a, b, c, d, e, ..."),
+        ({"orders": 0, "payments": 0}, {"orders": 0, "payments": 2}, "2 in payments"),
+    ],
+)
+def test_what_is_wrong_is_said_in_a_few_words(expected, found, difference) -> None:
+    assert Check("a thing", expected, found).difference == difference
+
+
 def test_an_event_that_nobody_has_delivered_is_found(tmp_path) -> None:
     async def main() -> set[str]:
         async with Shop(tmp_path) as shop:
@@ -151,4 +165,4 @@ def test_an_event_that_nobody_has_delivered_is_found(tmp_path) -> None:
             await outbox.write(Event("PaymentTaken", source="/payments"))
             return await shop.wrong()
 
-    assert asyncio.run(main()) == {"events not delivered"}
+    assert asyncio.run(main()) == {"every event was delivered"}

@@ -93,8 +93,10 @@ def test_however_it_is_ended_nothing_stays_behind(tmp_path, how, code) -> None:
     services = children_of(process.pid)
     assert len(services) == 3
     process.send_signal(getattr(signal, how))
-    process.communicate(timeout=60)
+    printed, _ = process.communicate(timeout=60)
     assert process.returncode == code
+    # Whoever may still speak says how far it came.
+    assert ("Ended after 1 whole round, and the books were right each time." in printed) == (how != "SIGKILL")
     give_up = time.monotonic() + 30
     while time.monotonic() < give_up and (any(map(is_there, services)) or list(tmp_path.iterdir())):
         time.sleep(0.05)
@@ -105,7 +107,8 @@ def test_however_it_is_ended_nothing_stays_behind(tmp_path, how, code) -> None:
 @pytest.mark.parametrize(
     ("options", "complaint"),
     [
-        (["--orders", "0"], "--orders must be at least 1"),
+        (["--orders", "0"], "--orders must be at least 1 and at most 1000 (got 0)"),
+        (["--orders", "1001"], "--orders must be at least 1 and at most 1000 (got 1001)"),
         (["--orders", "many"], "invalid int value: 'many'"),
         (["--engine", "paper"], "invalid choice: 'paper'"),
         (["--scenario", "sunny"], "invalid choice: 'sunny'"),
@@ -118,6 +121,22 @@ def test_a_wrong_command_line_is_refused_with_exit_status_2(capsys, options, com
         code = left.code
     assert code == 2
     assert complaint in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("options", "library", "extras"),
+    [
+        ([], "prometheus_client", "httpx2,starlette,uvicorn,yaml,prometheus"),
+        (["--engine", "postgres"], "psycopg", "httpx2,starlette,uvicorn,yaml,prometheus,asyncpg,psycopg"),
+        (["--transport", "redis"], "redis", "httpx2,starlette,uvicorn,yaml,prometheus,redis"),
+    ],
+)
+def test_a_library_that_is_not_installed_is_named_with_what_installs_it(
+    capsys, monkeypatch, options, library, extras
+) -> None:
+    monkeypatch.setattr("everkeel.demo.shop.cli.find_spec", lambda name: None if name == library else name)
+    assert main(["demo", *options]) == 1
+    assert capsys.readouterr().err == f"everkeel: everkeel demo needs {library}: pip install 'everkeel[{extras}]'\n"
 
 
 def test_a_server_that_is_not_installed_is_named(capsys, monkeypatch) -> None:

@@ -29,7 +29,8 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 def play(*names: str, orders: int = 4) -> tuple[Report, str]:
     stream = io.StringIO()
     view = View(stream)
-    report = asyncio.run(direct(names, engine="sqlite", transport="memory", orders=orders, view=view))
+    report = asyncio.run(direct(Report("sqlite", "memory"), names, orders=orders, view=view))
+    view.table(report.outcomes)
     view.audited(report.checks, report.right)
     view.logged(report.logs)
     return report, stream.getvalue()
@@ -40,7 +41,7 @@ def test_orders_that_cannot_be_paid_for_are_given_up_in_both_styles() -> None:
     report, printed = play("down")
     assert report.right, printed
     assert report.outcomes[0].cancelled == 4
-    assert "the circuit to the payments opened" in printed
+    assert "the circuit around the charge step opened" in printed
 
 
 @pytest.mark.parametrize("name", [name for name in scenarios.SCENARIOS if name != "down"])
@@ -52,7 +53,7 @@ def test_a_bad_day_ends_with_books_that_balance(name: str) -> None:
     (outcome,) = report.outcomes
     assert outcome.orders == outcome.confirmed + outcome.cancelled
     if name == "killed":
-        assert "SKIPPED: in one process there is nothing to kill" in printed
+        assert "SKIPPED: all services are in this process, and there is nothing to kill" in printed
     else:
         assert outcome.orders > 0
 
@@ -69,6 +70,21 @@ def test_choreographed_and_orchestrated_orders_are_seen_in_the_same_store() -> N
             events = await stage.books["payments"].rows("SELECT attributes FROM everkeel_outbox")
             scene = scenarios.Scene(stage, customers, 4, report.outcomes[0], print)
             listed = await scene.ask("orders", "GET", "/sagas")
+            known = await scene.ask("inventory", "GET", "/inbox/inventory/happy-1", params={"source": "/orders"})
+            ends = {
+                end: await scene.count_of("orders", "everkeel_saga_duration_seconds_count", state=end)
+                for end in ("completed", "compensated")
+            }
+            handled = await scene.count_of("payments", "everkeel_consumer_events_total", outcome="handled")
+            for _ in range(200):  # the stores are read once in a second
+                waiting = await scene.count_of("orders", "everkeel_outbox_depth", store="orders")
+                if not waiting:
+                    break
+                await asyncio.sleep(0.05)
+            assert not waiting
+            assert known["state"] == "completed"
+            assert ends == {"completed": 4, "compensated": 4}
+            assert handled >= 2
             return page.rows, [json.loads(row[0]) for row in events], listed["sagas"]
 
     rows, events, listed = asyncio.run(main())
@@ -118,4 +134,5 @@ def test_books_that_do_not_balance_are_a_wrong_end_that_says_what(monkeypatch: p
     monkeypatch.setattr(director, "REST_WITHIN", 1.0)
     report, printed = play("happy")
     assert not report.right
-    assert "✗ goods stocked and goods left or reserved: expected 144, found 143" in printed
+    assert "✗ it is not so that goods stocked equal goods left and reserved" in printed
+    assert "expected 144, found 143" in printed

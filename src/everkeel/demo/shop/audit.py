@@ -15,16 +15,32 @@ _OPEN = (Status.PENDING, Status.PARKED, Status.REPLAYED)
 
 @dataclass(frozen=True)
 class Check:
-    """One thing that must be so."""
+    """One thing that must be so: `name` says it in a sentence that is true where it holds."""
 
     name: str
     expected: Any
     found: Any
+    figure: str = ""
+    """How much it is about, for those who read it."""
 
     @property
     def holds(self) -> bool:
         """Is it so?"""
         return bool(self.expected == self.found)
+
+    @property
+    def difference(self) -> str:
+        """What is wrong; empty where nothing is."""
+        if self.holds:
+            return ""
+        expected, found = self.expected, self.found
+        if isinstance(expected, list) and isinstance(found, list):
+            missing, extra = sorted(set(expected) - set(found)), sorted(set(found) - set(expected))
+            lists = ((word, some) for word, some in (("missing", missing), ("too many", extra)) if some)
+            return "; ".join(f"{word}: {', '.join(some[:5])}{', ...' * (len(some) > 5)}" for word, some in lists)
+        if isinstance(expected, dict) and isinstance(found, dict):
+            return ", ".join(f"{found[name]} in {name}" for name in found if found[name] != expected[name])
+        return f"expected {expected}, found {found}"
 
 
 async def audit(books: Mapping[str, Books], accepted: Mapping[str, Mapping[str, Any]], stocked: int) -> list[Check]:
@@ -45,18 +61,26 @@ async def audit(books: Mapping[str, Books], accepted: Mapping[str, Mapping[str, 
     letters = {name: await DeadLetters(one.engine).count(LetterFilter(status=_OPEN)) for name, one in books.items()}
     ends: dict[str, str] = {SagaState.COMPLETED: "confirmed", SagaState.COMPENSATED: "cancelled"}
     sagas = await orders.rows("SELECT id, state FROM everkeel_sagas")
-    astray = sorted(str(id) for id, state in sagas if ends.get(str(state)) != found.get(str(id), ("",))[0])
+    astray = sorted(
+        f"{id} (saga {state}, order {found.get(str(id), ('unknown',))[0]})"
+        for id, state in sagas
+        if ends.get(str(state)) != found.get(str(id), ("",))[0]
+    )
     return [
-        Check("orders accepted and orders in the books", sorted(accepted), sorted(found)),
-        Check("orders still open", 0, sum(status == "placed" for status, _ in found.values())),
-        Check("money charged and orders confirmed", sum(confirmed.values()), sum(net.values())),
+        Check("every order that was accepted is in the books", sorted(accepted), sorted(found), f"{len(found):,}"),
+        Check("no order is still open", [], sorted(id for id, (status, _) in found.items() if status == "placed")),
         Check(
-            "orders paid for and orders confirmed", sorted(confirmed), sorted(id for id, sum_ in net.items() if sum_)
+            "money charged equals orders confirmed", sum(confirmed.values()), sum(net.values()),
+            f"{sum(confirmed.values()) / 100:,.2f}",
         ),
-        Check("charges or refunds made twice", 0, sum(int(row[1]) > 2 for row in charges)),
-        Check("goods reserved and orders confirmed", sorted(confirmed), sorted(reserved)),
-        Check("goods stocked and goods left or reserved", stocked, available + held),
-        Check("sagas that ended in another way than their orders", [], astray),
-        Check("events not delivered", dict.fromkeys(books, 0), waiting),
-        Check("dead letters not dealt with", dict.fromkeys(books, 0), letters),
-    ]
+        Check(
+            "what was paid for is what was confirmed",
+            sorted(confirmed), sorted(id for id, sum_ in net.items() if sum_), f"{len(confirmed):,}",
+        ),
+        Check("nothing was charged or refunded twice", 0, sum(int(row[1]) > 2 for row in charges)),
+        Check("goods are reserved for what was confirmed", sorted(confirmed), sorted(reserved), f"{len(confirmed):,}"),
+        Check("goods stocked equal goods left and reserved", stocked, available + held, f"{stocked:,}"),
+        Check("every saga ended as its order did", [], astray, f"{len(sagas):,}"),
+        Check("every event was delivered", dict.fromkeys(books, 0), waiting),
+        Check("every dead letter was dealt with", dict.fromkeys(books, 0), letters),
+    ]  # fmt: skip

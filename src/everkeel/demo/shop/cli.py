@@ -13,8 +13,17 @@ from everkeel.cli.output import FINE, NO, USAGE, CommandError
 
 if TYPE_CHECKING:
     from everkeel.demo.shop.director import Report
+    from everkeel.demo.shop.view import View
 
-NEEDS = ("httpx2", "starlette", "uvicorn", "yaml")  # each is an extra of the same name
+NEEDS = {
+    "httpx2": "httpx2", "starlette": "starlette", "uvicorn": "uvicorn", "yaml": "yaml",
+    "prometheus_client": "prometheus",
+}  # fmt: skip
+"""What it imports, and the extra that brings it."""
+ALSO = {"postgres": {"asyncpg": "asyncpg", "psycopg": "psycopg"}, "redis": {"redis": "redis"}}
+"""What it needs for an engine or a transport."""
+MOST = 1_000
+"""Orders of a scenario: ten times as many come in a load spike, each a task in this process."""
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -36,7 +45,11 @@ def add(parser: argparse.ArgumentParser) -> None:
         help=f"only this one (several may be given): {', '.join(SCENARIOS)}",
     )
     parser.add_argument(
-        "--orders", type=int, default=12, metavar="N", help="how many orders a scenario has (default: 12)"
+        "--orders",
+        type=int,
+        default=12,
+        metavar="N",
+        help=f"how many orders a scenario has (default: 12; at most {MOST})",
     )
     parser.add_argument("--keep-running", action="store_true", help="begin again when it is over, until Ctrl+C")
     parser.add_argument("--json", action="store_true", help="the report as JSON, and nothing else")
@@ -44,38 +57,48 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Play it; the exit status says whether the books are right."""
-    if lacking := [library for library in NEEDS if find_spec(library) is None]:
-        raise CommandError(f"everkeel demo needs {', '.join(lacking)}: pip install everkeel[{','.join(NEEDS)}]")
-    from everkeel.demo.shop.director import direct
+    needs = {**NEEDS, **ALSO.get(args.engine, {}), **ALSO.get(args.transport, {})}
+    if any(find_spec(library) is None for library in needs):
+        lacking = ", ".join(library for library in needs if find_spec(library) is None)
+        raise CommandError(f"everkeel demo needs {lacking}: pip install 'everkeel[{','.join(needs.values())}]'")
+    from everkeel.demo.shop.director import Report, direct
     from everkeel.demo.shop.scenarios import SCENARIOS
     from everkeel.demo.shop.view import View
     from everkeel.testing import servers
 
-    if args.orders < 1:
-        raise CommandError("--orders must be at least 1", USAGE)
+    if not 1 <= args.orders <= MOST:
+        raise CommandError(f"--orders must be at least 1 and at most {MOST} (got {args.orders})", USAGE)
     for wanted, name in ((args.engine == "postgres", "postgres"), (args.transport == "redis", "redis")):
         if wanted and servers.missing(name):
             raise CommandError(f"{name} is not installed on this machine (`make servers` installs it)")
-    view = View(quiet=args.json)
+    view, report = View(quiet=args.json), Report(args.engine, args.transport)
     names = [name for name in SCENARIOS if not args.scenario or name in args.scenario]
+    ended = 0
     try:
-        play = direct(
-            names, engine=args.engine, transport=args.transport, orders=args.orders, view=view,
-            keep_running=args.keep_running,
-        )  # fmt: skip
-        report = asyncio.run(_until_told(play))
+        play = direct(report, names, orders=args.orders, view=view, keep_running=args.keep_running)
+        asyncio.run(_until_told(play))
     except KeyboardInterrupt:
-        return 128 + signal.SIGINT
+        ended = signal.SIGINT
     except asyncio.CancelledError:
-        return 128 + signal.SIGTERM
+        ended = signal.SIGTERM
     except RuntimeError as error:  # a service or a server that does not start: its log says why
         raise CommandError(str(error)) from error
-    if args.json:
+    _tell(report, view, as_json=args.json, ended=bool(ended))
+    return 128 + ended if ended else FINE if report.right else NO
+
+
+def _tell(report: Report, view: View, *, as_json: bool, ended: bool) -> None:
+    """The end; where somebody ended it, as far as it came."""
+    if as_json:
         print(report.as_json())
+        return
+    if report.outcomes:
+        view.table(report.outcomes)
+    if ended:
+        view.interrupted(report.rounds)
     else:
         view.audited(report.checks, report.right)
         view.logged(report.logs)
-    return FINE if report.right else NO
 
 
 async def _until_told(play: Coroutine[Any, Any, Report]) -> Report:

@@ -26,6 +26,8 @@ class Report:
     transport: str
     outcomes: list[Outcome] = field(default_factory=list)
     checks: list[Check] = field(default_factory=list)
+    rounds: int = 0
+    """How often everything was played and the books were found right."""
     told: dict[str, int] = field(default_factory=dict)
     logs: dict[str, str] = field(default_factory=dict)
     """What the services had to say, where something is wrong."""
@@ -33,13 +35,17 @@ class Report:
     @property
     def right(self) -> bool:
         """Did everything come out as it must?"""
-        return all(check.holds for check in self.checks) and not any(one.problems for one in self.outcomes)
+        return (
+            bool(self.checks)
+            and all(check.holds for check in self.checks)
+            and not any(one.problems for one in self.outcomes)
+        )
 
     def as_json(self) -> str:
         """The report for programs."""
-        checks = [{"name": check.name, "holds": check.holds} for check in self.checks]
+        checks = [{"name": check.name, "holds": check.holds, "difference": check.difference} for check in self.checks]
         whole: dict[str, Any] = {
-            "right": self.right, "engine": self.engine, "transport": self.transport,
+            "right": self.right, "engine": self.engine, "transport": self.transport, "rounds": self.rounds,
             "scenarios": [asdict(one) for one in self.outcomes], "checks": checks, "customers": self.told,
             "logs": self.logs,
         }  # fmt: skip
@@ -47,28 +53,29 @@ class Report:
 
 
 async def direct(
-    scenarios: Sequence[str], *, engine: str, transport: str, orders: int, view: View, keep_running: bool = False
+    report: Report, scenarios: Sequence[str], *, orders: int, view: View, keep_running: bool = False
 ) -> Report:
-    """Open the shop, play the scenarios, let it come to rest, and audit it."""
-    report = Report(engine, transport)
-    async with Stage(engine, transport) as stage:
+    """Open the shop, play the scenarios, let it come to rest, and audit it. `report` has what is known at any time."""
+    view.opening(report.engine, report.transport)
+    async with Stage(report.engine, report.transport) as stage:
         customers = Customers(stage.world.url("orders"))
         view.opened(stage.world)
         while True:
             for name in scenarios:
                 report.outcomes.append(await _played(name, stage, customers, orders, view))
+                report.told = dict(customers.told)
             report.checks = await closing_time(stage, customers, view)
-            report.told = dict(customers.told)
+            report.rounds += report.right
             report.logs = {} if report.right else stage.logs()
             if not keep_running or not report.right:
                 return report
-            view.again(report.outcomes)
+            view.again(report.rounds, report.outcomes)
 
 
 async def _played(name: str, stage: Stage, customers: Customers, orders: int, view: View) -> Outcome:
     title, play = SCENARIOS[name]
     outcome = Outcome(name, title)
-    scene = Scene(stage, customers, orders, outcome, view.line)
+    scene = Scene(stage, customers, orders, outcome, view.line, view.live)
     view.begins(title, " ".join((play.__doc__ or "").split()))
     for item in ITEMS:
         if item != "sextant":  # of which there are none: a scenario needs something that is out of stock

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
 from typing import Any
 
 from starlette.applications import Starlette
@@ -146,6 +145,3 @@ async def _entered(service: Running, entry: Operation[Any]) -> Response:
         return JSONResponse({"done": await service.books.enter(entry)})
     except NotRetryable as error:
         return JSONResponse({"error": type(error).__name__, "message": str(error)}, 409)
-
-
-Handler = Callable[[Request], Awaitable[Response]]

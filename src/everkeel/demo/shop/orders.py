@@ -64,7 +64,7 @@ class Orders(Running):
         )  # fmt: skip
         return Saga(
             "fulfilment",
-            Step("accept", self._accept, self._cancel),
+            Step("accept", self._accept, self._cancel, undo_attempts=OFTEN),
             Step("reserve", self._reserve, self._release, policies=reserving, attempts=4, undo_attempts=OFTEN),
             Step("charge", self._charge, self._refund, policies=charging, attempts=4, undo_attempts=OFTEN),
             Step("confirm", self._confirm, pivot=True),

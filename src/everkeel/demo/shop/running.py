@@ -1,4 +1,4 @@
-"""What every service of the shop has: an engine, an outbox with its relay, consumers, and a web server."""
+"""What every service of the shop has: an engine, an outbox with its relay, consumers, metrics, and a web server."""
 
 from __future__ import annotations
 
@@ -15,11 +15,12 @@ from importlib.resources import as_file, files
 from typing import Any, ClassVar
 
 from everkeel import config
-from everkeel.control import ControlPlane, Token, dead_letters_section, outbox_section
+from everkeel.control import ControlPlane, Token, dead_letters_section, inbox_section, outbox_section
 from everkeel.demo.shop.books import Books
 from everkeel.demo.shop.choreography import CHOREOGRAPHY
 from everkeel.demo.shop.world import TOPIC, World
 from everkeel.messaging import Consumer, DeadLetters, Event, Inbox, Outbox, Relay
+from everkeel.telemetry import PolicyCollector, StoreMetrics, metrics_app
 from everkeel.testing import crash_as_told
 
 ATTEMPTS = 3
@@ -77,10 +78,13 @@ class Running:
             await self.books.open()
             await self.prepare(stack)
             await stack.enter_async_context(self.relay)
-            for consumer in self.consumers():
+            consumers = self.consumers()
+            for consumer in consumers:
                 await stack.enter_async_context(consumer)
+            await stack.enter_async_context(StoreMetrics(self.engine, name=self.service, every=1, consumers=consumers))
+            app = self.plane().beside(_at("/metrics", self.metrics(stack), self.app()))
             settings = uvicorn.Config(
-                self.plane().beside(self.app()), host="127.0.0.1", port=self.world.ports[self.service],
+                app, host="127.0.0.1", port=self.world.ports[self.service],
                 log_level="error", ws="none", timeout_graceful_shutdown=1,
             )  # fmt: skip
             self._server = uvicorn.Server(settings) if alone else _guest()(settings)
@@ -91,12 +95,31 @@ class Running:
         if self._server is not None:
             self._server.should_exit = True
 
+    def metrics(self, stack: AsyncExitStack) -> Any:
+        """The numbers of its policies, its events and its sagas, for Prometheus."""
+        from prometheus_client import CollectorRegistry
+
+        collector, registry = PolicyCollector(histograms=True), CollectorRegistry()
+        registry.register(collector)
+        stack.callback(collector.close)
+        return metrics_app(registry)
+
     def plane(self) -> ControlPlane:
-        """The control plane of the service, with its dead letters and its outbox."""
+        """The control plane of the service, with its dead letters, its outbox and its inbox."""
         plane = ControlPlane(tokens=[Token("operator", "admin", self.world.token)], requests_per_second=500)
         plane.add_section(dead_letters_section(self.letters))
         plane.add_section(outbox_section(self.outbox, self.relay))
+        plane.add_section(inbox_section(self.engine.inbox))
         return plane
+
+
+def _at(path: str, this: Any, elsewhere: Any) -> Any:
+    """One ASGI application at a path, another one everywhere else."""
+
+    async def either(scope: Any, receive: Any, send: Any) -> None:
+        await (this if scope["type"] == "http" and scope["path"] == path else elsewhere)(scope, receive, send)
+
+    return either
 
 
 def _guest() -> Any:

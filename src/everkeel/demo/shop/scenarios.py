@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,8 @@ if TYPE_CHECKING:  # the command line lists the scenarios also where httpx2 is n
     from everkeel.demo.shop.customers import Customers
 
 SETTLED_WITHIN = 45.0
+STATES = {"placed": "under way", "confirmed": "confirmed", "cancelled": "cancelled"}
+"""How an order stands, in words."""
 
 
 @dataclass
@@ -29,11 +32,28 @@ class Outcome:
     seconds: float = 0.0
     notes: list[str] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
+    skipped: str = ""
+    """Why it was not played."""
 
     def must(self, holds: bool, what: str) -> None:
         """Note what should have been so."""
         if not holds:
             self.problems.append(what)
+
+    @classmethod
+    def of_all(cls, title: str, outcomes: Sequence[Outcome]) -> Outcome:
+        """Several as one: what they add up to."""
+        whole = cls("", title, skipped=outcomes[-1].skipped if len({one.name for one in outcomes}) == 1 else "")
+        for one in outcomes:
+            whole.orders, whole.seconds = whole.orders + one.orders, whole.seconds + one.seconds
+            whole.confirmed, whole.cancelled = whole.confirmed + one.confirmed, whole.cancelled + one.cancelled
+            whole.problems += one.problems
+        return whole
+
+
+def counted(number: int, what: str) -> str:
+    """`1 order`, `2 orders`."""
+    return f"{number:,} {what}{'' if number == 1 else 's'}"
 
 
 @dataclass
@@ -45,6 +65,8 @@ class Scene:
     orders: int
     outcome: Outcome
     show: Callable[[str], None]
+    watched: bool = False
+    """Does anybody see what is shown?"""
 
     async def buy(self, how_many: int | None = None, **how: Any) -> list[str]:
         """Customers buy; in the books of this scenario."""
@@ -59,7 +81,9 @@ class Scene:
         wanted = f"SELECT status FROM orders WHERE id IN ({', '.join(f':{name}' for name in values)})"
         while placed:
             found = Counter(str(row[0]) for row in await self.stage.books["orders"].rows(wanted, **values))
-            self.show(", ".join(f"{count} {status}" for status, count in sorted(found.items())))
+            if self.watched:
+                states = ((found[status], word) for status, word in STATES.items() if found[status])
+                self.show(", ".join(f"{count} {word}" for count, word in states) + await self.circuits())
             if found["placed"] == 0 and found.total() == len(placed):
                 self.outcome.confirmed += found["confirmed"]
                 self.outcome.cancelled += found["cancelled"]
@@ -72,10 +96,10 @@ class Scene:
 
     async def too_slow(self, placed: list[str]) -> int:
         """How many of these orders were given up because their time was over: a busy machine may do that to any."""
-        overdue = await self.stage.books["orders"].rows("SELECT id FROM everkeel_sagas WHERE timed_out")
+        overdue = await self.stage.books["orders"].rows("SELECT id FROM everkeel_sagas WHERE timed_out = 1")
         late = len({str(row[0]) for row in overdue} & set(placed))
         if late:
-            self.outcome.notes.append(f"{late} took longer than they may: this machine is busy")
+            self.outcome.notes.append(f"{counted(late, 'order')} took longer than allowed: this machine is busy")
         return late
 
     async def provider(self, **settings: Any) -> None:
@@ -104,6 +128,48 @@ class Scene:
             answer.raise_for_status()
             return answer.json()
 
+    async def circuits(self) -> str:
+        """Which circuits are not closed now, where services can be asked: `; circuit shop.charge is open`."""
+        import httpx2
+
+        shut: list[str] = []
+        for service in ("orders", "payments"):
+            with suppress(httpx2.HTTPError):
+                page = await self.ask(service, "GET", "/policies", params={"type": "circuit_breaker"})
+                shut += [
+                    f"{one['name']} is {one['state'].replace('_', ' ')}"
+                    for one in page["policies"]
+                    if one["state"] not in (None, "closed")
+                ]
+        return f"; circuit {', '.join(dict.fromkeys(shut))}" if shut else ""
+
+    async def count_of(self, service: str, metric: str, **labels: str) -> int:
+        """A number that a service exports for Prometheus: what all of its rows with these labels add up to."""
+        import httpx2
+        from prometheus_client.parser import text_string_to_metric_families
+
+        async with httpx2.AsyncClient() as client:
+            text = (await client.get(f"{self.stage.world.url(service)}/metrics")).raise_for_status().text
+        samples = [one for family in text_string_to_metric_families(text) for one in family.samples]
+        return int(sum(one.value for one in samples if one.name == metric and labels.items() <= one.labels.items()))
+
+    async def suppressed(self, at_least: int = 0) -> int:
+        """How many events the inventory has recognised so far as ones it had handled; waits for so many, for a while.
+
+        Or was handling at that moment: then the copy comes again, and is recognised later.
+        """
+        found, ours = 0, {"everkeel_policy_name": "inventory", "outcome": "duplicates"}
+        for _ in range(100):
+            found = await self.count_of("inventory", "everkeel_consumer_events_total", **ours)
+            if found >= at_least:
+                break
+            await DEFAULT.asleep(0.1)
+        return found
+
+    async def cut_off(self) -> int:
+        """How many charges were given up so far because they took too long."""
+        return int((await self.ask("orders", "GET", "/metrics/timeout/shop.charge"))["metrics"]["expired"])
+
     async def opened(self, service: str, breaker: str) -> int:
         """How often a circuit has opened so far."""
         metrics = (await self.ask(service, "GET", f"/metrics/circuit_breaker/{breaker}"))["metrics"]
@@ -111,36 +177,38 @@ class Scene:
 
 
 async def happy(scene: Scene) -> None:
-    """Half of the orders are orchestrated, half choreographed."""
+    """Half of the orders are orchestrated: one service asks the others. Half are choreographed: events do it all."""
     placed = await scene.buy()
     found = await scene.settled(placed)
     scene.outcome.must(found["cancelled"] == await scene.too_slow(placed), "orders were cancelled on a good day")
 
 
 async def slow_provider(scene: Scene) -> None:
-    """Tries are cut off and repeated with the same key; nobody pays twice."""
+    """Charges that take too long are cut off and tried again; nobody pays twice. Some orders are given up."""
+    before = await scene.cut_off()
     await scene.provider(mode="slow")
     placed = await scene.buy(max(4, scene.orders // 2))
     await DEFAULT.asleep(2.0)
     await scene.provider(mode="fine")
     await scene.settled(placed)
+    scene.outcome.notes.append(f"{counted(await scene.cut_off() - before, 'charge')} took too long and were cut off")
 
 
 async def provider_down(scene: Scene) -> None:
-    """Circuits open, what was reserved is released, orders are cancelled."""
+    """Circuits open, goods that were reserved are released, and orders are cancelled."""
     before = await scene.opened("orders", "shop.charge")
     await scene.provider(mode="down")
     placed = await scene.buy()
     found = await scene.settled(placed)
     opened = await scene.opened("orders", "shop.charge") - before
-    scene.outcome.notes.append(f"the circuit to the payments opened {opened} times")
+    scene.outcome.notes.append(f"the circuit around the charge step opened {counted(opened, 'time')}")
     scene.outcome.must(opened > 0, "the circuit did not open in an outage")
     scene.outcome.must(found["confirmed"] == 0, "orders were confirmed without being paid for")
     await scene.provider(mode="fine")
 
 
 async def chaos(scene: Scene) -> None:
-    """An operator makes every fourth charge fail, to see whether the retries are any good, and stops it again."""
+    """An operator makes every fourth charge fail, to see whether the retries are any good, and ends it again."""
     rate = "/config/chaos/shop.charge"
     await scene.ask("orders", "PUT", rate, json={"rate": 0.25})
     try:
@@ -149,7 +217,7 @@ async def chaos(scene: Scene) -> None:
         await scene.ask("orders", "PUT", rate, json={"rate": 0.0})
     metrics = (await scene.ask("orders", "GET", "/metrics/chaos/shop.charge"))["metrics"]
     injected = metrics["injected"].get("error", 0)
-    scene.outcome.notes.append(f"{injected} charges failed on purpose")
+    scene.outcome.notes.append(f"{counted(injected, 'charge')} failed on purpose")
     scene.outcome.must(found["confirmed"] > 0, "no order survived a little chaos")
 
 
@@ -168,6 +236,7 @@ async def duplicates(scene: Scene) -> None:
     from everkeel.messaging import Event, Message
 
     transport = scene.stage.world.transport_of("director")
+    before = await scene.suppressed()
     placed = await scene.buy(style="choreographed")
     for id in placed:
         order = scene.customers.accepted[id]
@@ -175,38 +244,44 @@ async def duplicates(scene: Scene) -> None:
         await transport.publish([Message("shop", copy), Message("shop", copy)])
     found = await scene.settled(placed)
     scene.outcome.must(found["cancelled"] == await scene.too_slow(placed), "a copy of an event did harm")
+    copies = await scene.suppressed(at_least=before + 2 * len(placed)) - before
+    scene.outcome.notes.append(f"the inventory recognised {counted(copies, 'event')} it had seen before")
+    scene.outcome.must(copies >= 2 * len(placed), f"of {2 * len(placed)} copies only {copies} were recognised")
     if not scene.stage.in_one_process:
         await transport.close()
 
 
 async def killed(scene: Scene) -> None:
-    """kill -9 for the orders service, then a new one, which carries its sagas on."""
+    """kill -9 for the orders service in the middle of its sagas; then a new one, which carries them on."""
     if scene.stage.in_one_process:
-        scene.outcome.notes.append("SKIPPED: in one process there is nothing to kill")
+        scene.outcome.skipped = "all services are in this process, and there is nothing to kill"
         return
     await scene.provider(mode="slow")
     placed = await scene.buy()
     await scene.stage.kill("orders")
-    scene.show("orders is dead")
+    active = sum(stats.active for stats in (await scene.stage.books["orders"].engine.sagas.stats()).values())
+    scene.outcome.notes.append(f"{counted(active, 'saga')} under way when it was killed")
+    scene.show("the orders service is dead")
     await scene.provider(mode="fine")
     await scene.stage.start("orders")
     await scene.settled(placed)
 
 
 async def dead_letter(scene: Scene) -> None:
-    """Events that the payments service cannot handle become dead letters: looked at, fixed, replayed."""
+    """What the payments service cannot handle becomes dead letters: they say why, are kept, and are replayed."""
     await scene.provider(broken=True)
     placed = await scene.buy(3, style="choreographed")
     letters: list[Any] = []
     for _ in range(200):
         letters = (await scene.ask("payments", "GET", "/dlq", params={"status": "pending"}))["letters"]
-        scene.show(f"{len(letters)} dead letters")
+        scene.show(counted(len(letters), "dead letter"))
         if len(letters) >= len(placed):
             break
         await DEFAULT.asleep(0.1)
     scene.outcome.must(len(letters) == len(placed), f"{len(letters)} dead letters in place of {len(placed)}")
     if letters:
-        scene.outcome.notes.append(f"the error says: {letters[0]['untrusted']['error']}")
+        error = letters[0]["untrusted"]["error"]
+        scene.outcome.notes.append(f"{counted(len(letters), 'dead letter')}, which said: {error}")
     await scene.provider(broken=False)
     for letter in letters:
         await scene.ask("payments", "POST", f"/dlq/{letter['id']}/replay", json={"reason": "the bug is fixed"})
@@ -214,12 +289,13 @@ async def dead_letter(scene: Scene) -> None:
 
 
 async def load_spike(scene: Scene) -> None:
-    """Those the shop cannot serve are told so at once, and come back later."""
+    """Those the shop cannot serve are told so at once: the patient come back later, the others do not."""
     shed = scene.customers.told["shed"]
     impatient = scene.buy(scene.orders * 10, at_once=100, patient=False)
     patient = scene.buy(scene.orders, at_once=20)
     placed = [id for some in await asyncio.gather(impatient, patient) for id in some]
-    scene.outcome.notes.append(f"{scene.customers.told['shed'] - shed} were sent away at once")
+    sent_away = scene.customers.told["shed"] - shed
+    scene.outcome.notes.append(f"{counted(sent_away, 'customer')} sent away at once, with a time to come back")
     await scene.settled(placed)
 
 
