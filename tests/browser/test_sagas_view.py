@@ -10,12 +10,14 @@ from typing import Any, TypeVar
 import pytest
 from playwright.sync_api import Page, expect
 
-from everkeel import NotRetryable
+from everkeel import NotRetryable, events
 from everkeel.control import ControlPlane, dead_letters_section, sagas_section
 from everkeel.engines.memory.engine import MemoryEngine
 from everkeel.errors import SagaCompensatedError, SagaStoppedError
 from everkeel.messaging import DeadLetters, Event
 from everkeel.sagas import NOTHING, Choreography, Orchestrator, Reaction, Saga, Sagas, Step
+from everkeel.sagas.happenings import Done
+from everkeel.sagas.performing import Report
 
 OpenPage = Callable[..., Page]
 T = TypeVar("T")
@@ -76,6 +78,22 @@ class Shop:
         done(starting())
         return id
 
+    def late(self, id: str) -> str:
+        """One that was undone when its payment came to light, which cannot be undone."""
+        self.leave(id)
+
+        async def working() -> None:
+            async with Orchestrator(self.engine, self.saga, poll=0.05) as orchestrator:
+                await orchestrator.sagas.cancel(id)
+                await orchestrator.wait(id, 10)
+                blocked = asyncio.Event()
+                orchestrator.subscribe(lambda event: blocked.set(), events.CompensationBlocked)
+                orchestrator.report_late(id, Report(Done("charge")))
+                await blocked.wait()
+
+        done(working())
+        return id
+
     def carry_on(self, id: str) -> None:
         async def working() -> None:
             async with Orchestrator(self.engine, self.saga, poll=0.05) as orchestrator:
@@ -117,6 +135,20 @@ def test_those_that_need_somebody_come_first_and_the_list_is_filtered(open_page:
     page.get_by_label("Type").fill("nothing")
     page.get_by_label("Type").press("Enter")
     expect(page.get_by_text("No saga fits")).to_be_visible()
+
+
+def test_one_that_has_ended_needs_somebody_where_a_late_undo_failed(open_page: OpenPage, shop: Shop) -> None:
+    shop.late("o-1")
+    shop.run("o-2", fits=True)
+    page = open_page("operator", view="/#/sagas")
+    first = page.locator(".row").first
+    expect(first).to_contain_text("compensated, undo failed")
+    expect(page.get_by_text("2 sagas, 1 of them need somebody")).to_be_visible()
+    first.get_by_role("link").click()
+    page.get_by_label("Reason").fill("settled with the customer")
+    page.get_by_role("button", name="Leave it as it is").click()
+    page.get_by_role("dialog").get_by_role("button", name="Leave it as it is").click()
+    expect(page.get_by_text("It has ended: nothing more to do.")).to_be_visible()
 
 
 def test_an_empty_list_says_so_and_fills_by_itself(open_page: OpenPage, shop: Shop) -> None:

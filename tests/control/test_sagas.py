@@ -9,13 +9,15 @@ from typing import Any
 
 import pytest
 
-from everkeel import NotRetryable
+from everkeel import NotRetryable, events
 from everkeel.cli import main
 from everkeel.control import sagas_section
 from everkeel.engines.memory.engine import MemoryEngine
 from everkeel.errors import ConfigError, SagaCompensatedError, SagaStoppedError
 from everkeel.messaging import DeadLetters, Event
 from everkeel.sagas import NOTHING, Choreography, Orchestrator, Reaction, Saga, Sagas, Step
+from everkeel.sagas.happenings import Done
+from everkeel.sagas.performing import Report
 
 ACTIONS = ("retry-compensation", "skip-step", "mark-done", "cancel", "resume", "fail")
 
@@ -66,6 +68,22 @@ class World:
             await Orchestrator(self.engine, self.order).start(self.order, {"card": "4111-1111"}, id=id, **more)
 
         asyncio.run(starting())
+        return id
+
+    def late(self, id: str = "order-late") -> str:
+        """One that was undone when its payment came to light, which cannot be undone."""
+        self.leave(id)
+
+        async def working() -> None:
+            async with Orchestrator(self.engine, self.order, poll=0.05) as orchestrator:
+                await orchestrator.sagas.cancel(id)
+                await orchestrator.wait(id, 10)
+                blocked = asyncio.Event()
+                orchestrator.subscribe(lambda event: blocked.set(), events.CompensationBlocked)
+                orchestrator.report_late(id, Report(Done("charge")))
+                await blocked.wait()
+
+        asyncio.run(working())
         return id
 
     def carry_on(self, id: str) -> str:
@@ -172,6 +190,21 @@ def test_ids_may_be_any_text(admin, world):
     path = f"/sagas/{quote(id, safe='')}"
     assert admin.get(path).json()["id"] == id
     assert admin.post(f"{path}/cancel").json()["state"] == "compensating"
+
+
+def test_a_late_undo_that_failed_is_found_and_dealt_with_although_the_saga_has_ended(admin, world):
+    id = world.late()
+    world.leave()
+    [found] = admin.get("/sagas", params={"attention": "true"}).json()["sagas"]
+    assert (found["id"], found["state"], found["step"], found["attention"]) == (id, "compensated", "charge", True)
+    assert admin.get("/sagas/count", params={"attention": "false"}).json() == {"count": 1}
+    assert admin.get("/sagas", params={"attention": "true", "state": "running"}).json()["sagas"] == []
+    whole = admin.get(f"/sagas/{id}").json()
+    assert [action["action"] for action in whole["actions"]] == ["retry-compensation", "mark-done", "skip-step"]
+    body = {"step": "charge", "reason": "undone by hand"}
+    answer = admin.post(f"/sagas/{id}/mark-done", json=body, headers={"If-Match": f'"{whole["revision"]}"'})
+    assert (answer.status_code, answer.json()["state"], answer.json()["attention"]) == (200, "compensated", False)
+    assert admin.get("/sagas/count", params={"attention": "true"}).json() == {"count": 0}
 
 
 def test_what_can_be_done_is_said(admin, world):
@@ -452,6 +485,17 @@ def test_sagas_on_the_command_line(run, world):
     assert whole["steps"][1]["name"] == "charge"
     assert run("saga", "cancel", pending)[1].endswith(": compensating\n")
     assert run("saga", "show", "nobody")[::2] == (1, "everkeel: there is no saga 'nobody'\n")
+
+
+def test_a_late_undo_that_failed_is_on_the_command_line(run, world):
+    id = world.late()
+    world.leave()
+    lines = run("saga", "--attention")[1].splitlines()
+    assert [line.split("  ")[0] for line in lines] == ["STATE", "compensated, undo failed"]
+    assert run("saga", "count", "--attention")[1] == "1\n"
+    assert f"order {id}: compensated, undo failed (cancelled)" in run("saga", "show", id)[1]
+    assert run("saga", "skip-step", id, "charge", "--reason", "agreed")[1] == f"{id}: compensated\n"
+    assert run("saga", "--attention")[1] == "no sagas fit\n"
 
 
 def test_operators_act_on_the_command_line(run, world):

@@ -120,6 +120,9 @@ class World:
             settled = {StepStatus.READY, StepStatus.SKIPPED, StepStatus.REJECTED, StepStatus.UNDONE,
                        StepStatus.UNDO_SKIPPED}  # fmt: skip
             assert set(statuses.values()) <= settled, "compensated means that everything is"
+        if after.state is SagaState.COMPENSATED and decision.resting:
+            failed = StepStatus.UNDO_FAILED in statuses.values()
+            assert (after.current() is not None) == failed, "what a store takes for unsettled is, and nothing else"
         stopped = after.state in (SagaState.PARKED, SagaState.COMPENSATION_BLOCKED)
         if not decision.resting and not stopped and not after.ended:
             alive = decision.launches or decision.cancels or decision.look_at is not None or self.flying
@@ -262,7 +265,7 @@ TWICE = (happened.Done, happened.Undone, happened.Tick)
 @given(shapes(), st.data())
 def test_whatever_happens_the_saga_ends_and_its_effects_are_all_there_or_all_undone(shape, data):
     world = World(shape, data)
-    first = Record(id="s", type="order", version=1, deadline_at=130.0)
+    first = Record(id="s", type="order", version=1, created_at=100.0, deadline_at=130.0)
     world.record = Record(id="s", type="order", version=1)
     decision = begin(first, shape, world.now)
     world.check(first, decision)
@@ -292,7 +295,8 @@ def read_again(record: Record) -> Record:
     row = SagaRow(
         id=record.id, type=record.type, version=record.version, kind=record.kind, state=record.state,
         cause=record.cause, step=None, revision=1, correlation_id=record.correlation_id, document=encoded(record),
-        timed_out=record.timed_out, owner=None, created_at=0, updated_at=0, deadline_at=record.deadline_at, due_at=None,
+        timed_out=record.timed_out, owner=None, created_at=record.created_at, updated_at=0,
+        deadline_at=record.deadline_at, due_at=None,
         ended_at=None, now=0,
     )  # fmt: skip
     return decoded(row)
@@ -302,7 +306,9 @@ def read_again(record: Record) -> Record:
 @given(shapes(), st.data())
 def test_choreographed_whatever_is_said_in_whatever_order_final_states_are_final_and_mean_what_they_say(shape, data):
     shape = Shape(tuple(evolve(step, when=None) for step in shape.steps), choreographed=True)
-    record = begin(Record(id="s", type="o", version=1, kind="choreographed", deadline_at=30.0), shape, 0.0).record
+    record = begin(
+        Record(id="s", type="o", version=1, kind="choreographed", created_at=0.0, deadline_at=30.0), shape, 0.0
+    ).record
     now, timeouts, names = 0.0, 0, sorted(record.steps)
     for _ in range(data.draw(st.integers(0, 30))):
         name = data.draw(st.sampled_from(names))

@@ -761,3 +761,32 @@ async def test_an_error_with_half_a_character_in_it_can_be_written_down(virtual_
         row = await orchestrator.store.load("o")
         assert row is not None
         row.document.encode()
+
+
+async def test_a_saga_that_is_resumed_has_its_time_again(virtual_time, shop):
+    old, new = order(shop, deadline=20.0), Saga("order", shop.step("reserve"), version=2)
+    async with MemoryEngine() as engine:
+        await Orchestrator(engine, old).start(old, id="o")
+        for _ in range(2):  # nobody knows the version, until it is parked; and then once more
+            async with Orchestrator(engine, new) as orchestrator:
+                await asyncio.sleep(600)
+                assert (await orchestrator.sagas.get("o")).state is SagaState.PARKED
+                view = await orchestrator.sagas.resume("o", actor="ada")
+                left = (view.summary.deadline_at or 0.0) - engine.clock.time()
+                assert left == pytest.approx(20.0)
+        shop.acts["ship"] = hang
+        async with Orchestrator(engine, old) as orchestrator:
+            await asyncio.sleep(15)
+            assert (await orchestrator.sagas.get("o")).state is SagaState.RUNNING
+            assert (await orchestrator.wait("o")).cause == "timed_out"
+
+
+async def test_a_step_that_is_interrupted_before_it_begins_says_so(virtual_time, shop):
+    saga = order(shop, deadline=None)
+    async with running(saga) as orchestrator:
+        await orchestrator.start(saga, id="o")
+        driver = orchestrator.drivers["o"]
+        await orchestrator.sagas.cancel("o", revision=1)  # written before its driver has begun anything
+        assert (await orchestrator.wait("o", 10)).state is SagaState.COMPENSATED
+        assert driver.gone.done()
+    assert shop.log == []

@@ -30,7 +30,9 @@ ACTIONS = {
 ABOUT_STEPS = ("retry-compensation", "skip-step", "mark-done")
 FILTERS = ("type", "state", "correlation", "cause")
 FORMATS = ("text", "mermaid", "svg")
+LATE = "compensated, undo failed"
 _COLOURS = {
+    LATE: "red",
     "compensation_blocked": "red", "parked": "red", "failed": "red", "undo_failed": "red", "rejected": "red",
     "compensating": "yellow", "undoing": "yellow", "unknown": "yellow", "completed": "green", "done": "green",
 }  # fmt: skip
@@ -43,6 +45,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("step", nargs="?", metavar="STEP", help="the step it is about")
     for what in FILTERS:
         parser.add_argument(f"--{what}", metavar=what.upper(), help=f"list, count: only those of this {what}")
+    parser.add_argument("--attention", action="store_true", help="list, count: only those that wait for an operator")
     parser.add_argument("--limit", type=int, default=50, help="list: how many (default: 50)")
     parser.add_argument("--reason", help="why; kept in the saga's timeline")
     parser.add_argument("--revision", type=int, metavar="N", help="act only if the saga is still at this revision")
@@ -50,7 +53,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     add_application(parser)
     listed = "\n".join(f"  {word:18} {what}" for word, what in ACTIONS.items())
     parser.epilog = (
-        f"actions:\n{listed}\n\nexamples:\n  everkeel saga --state compensation_blocked\n  everkeel saga show order-7\n"
+        f"actions:\n{listed}\n\nexamples:\n  everkeel saga --attention\n  everkeel saga show order-7\n"
         "  everkeel saga retry-compensation order-7 charge --reason 'the bank is back'\n"
         "  everkeel saga show order --import shop.sagas --format svg > order.svg"
     )
@@ -63,6 +66,8 @@ def run(args: argparse.Namespace) -> int:
         return _draw(args)
     service = Remote.of(args)
     wanted = {what: getattr(args, what) for what in FILTERS}
+    if args.attention:
+        wanted["attention"] = "true"
     match args.action:
         case "list":
             return _list(service, args, wanted)
@@ -92,7 +97,7 @@ def _act(service: Remote, args: argparse.Namespace) -> int:
 
 def _list(service: Remote, args: argparse.Namespace, wanted: dict[str, Any]) -> int:
     answer = service.get("/sagas", limit=args.limit, **wanted)
-    if wanted["state"] is None:  # those that need somebody first, as the dashboard has it
+    if wanted["state"] is None and not args.attention:  # those that need somebody first, as the dashboard has it
         first = service.get("/sagas", limit=args.limit, attention="true", **wanted)
         known = {one["id"] for one in first["sagas"]}
         answer["sagas"] = [*first["sagas"], *(one for one in answer["sagas"] if one["id"] not in known)]
@@ -105,7 +110,7 @@ def _list(service: Remote, args: argparse.Namespace, wanted: dict[str, Any]) -> 
         for one in answer["sagas"]:
             step, cause = one["step"] or "", one["cause"] or ""
             rows.append(
-                (one["state"], text(one["type"]), text(one["id"]), text(step), one["created_at"][:19], text(cause))
+                (stands(one), text(one["type"]), text(one["id"]), text(step), one["created_at"][:19], text(cause))
             )
         emit_table(rows)
         if answer["next"]:
@@ -119,7 +124,7 @@ def _show(service: Remote, args: argparse.Namespace) -> int:
         emit_json(saga)
         return FINE
     cause = f" ({text(saga['cause'])})" if saga["cause"] else ""
-    print(f"{paint(text(saga['type']) + ' ' + text(saga['id']), 'bold')}: {painted(saga['state'])}{cause}")
+    print(f"{paint(text(saga['type']) + ' ' + text(saga['id']), 'bold')}: {painted(stands(saga))}{cause}")
     facts = ("version", "revision", "correlation_id", "created_at", "deadline_at", "ended_at", "error", "failed_step")
     emit_table([(name.replace("_", " "), text(saga[name])) for name in facts if saga[name] is not None], indent="  ")
     print(paint("steps", "bold"))
@@ -157,6 +162,11 @@ def _line(entry: dict[str, Any]) -> tuple[str, ...]:
         text(entry["step"] or ""),
         ": ".join(filter(None, words)),
     )
+
+
+def stands(saga: dict[str, Any]) -> str:
+    """Where a saga is; one that has ended may wait for somebody, too."""
+    return LATE if saga["attention"] and saga["state"] == "compensated" else str(saga["state"])
 
 
 def painted(state: str) -> str:

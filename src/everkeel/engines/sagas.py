@@ -126,6 +126,8 @@ class SagaChange:
     """Leave owner and due time as they are: the lease goes on. Else they become:"""
     owner: str | None = None
     due: float | None = None
+    deadline: float | None = None
+    """Its time ends so many seconds from now; None: as before."""
     emit: Sequence[OutboxRow] = ()
 
 

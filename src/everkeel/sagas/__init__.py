@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING as _TYPE_CHECKING
 if _TYPE_CHECKING:
     from everkeel.engines.sagas import SagaFilter, SagaState, SagaTypeStats
     from everkeel.sagas.choreography import Choreography, Reaction
+    from everkeel.sagas.coding import Codec
     from everkeel.sagas.compensations import Compensation, CompensationRegistry
     from everkeel.sagas.context import Context
     from everkeel.sagas.definition import Saga
@@ -21,14 +22,15 @@ if _TYPE_CHECKING:
     from everkeel.sagas.view import SagaPage, SagaSummary, SagaView
 
 __all__ = [
-    "NOTHING", "Choreography", "Compensation", "CompensationRegistry", "Context", "Entry", "Handle", "Orchestrator",
-    "Parallel", "Reaction", "Saga", "SagaFilter", "SagaPage", "SagaState", "SagaSummary", "SagaTypeStats", "SagaView",
-    "Sagas", "Step", "StepRecord", "StepStatus",
+    "NOTHING", "Choreography", "Codec", "Compensation", "CompensationRegistry", "Context", "Entry", "Handle",
+    "Orchestrator", "Parallel", "Reaction", "Saga", "SagaFilter", "SagaPage", "SagaState", "SagaSummary",
+    "SagaTypeStats", "SagaView", "Sagas", "Step", "StepRecord", "StepStatus",
 ]  # fmt: skip
 
 _HOMES = {
     "everkeel.engines.sagas": ("SagaFilter", "SagaState", "SagaTypeStats"),
     "everkeel.sagas.choreography": ("Choreography", "Reaction"),
+    "everkeel.sagas.coding": ("Codec",),
     "everkeel.sagas.compensations": ("Compensation", "CompensationRegistry"),
     "everkeel.sagas.context": ("Context",),
     "everkeel.sagas.definition": ("Saga",),

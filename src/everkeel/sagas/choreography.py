@@ -6,7 +6,7 @@ the same machine, store and deadlines as for orchestrated sagas decide when it i
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
@@ -17,6 +17,7 @@ from everkeel.messaging.event import Event
 from everkeel.messaging.rows import row_of
 from everkeel.runtime.crash import crash_point
 from everkeel.runtime.settings import Count, Duration, Seconds
+from everkeel.sagas import hiding
 from everkeel.sagas.definition import DEADLINE, check_order
 from everkeel.sagas.driver import change_of
 from everkeel.sagas.happenings import Begun, Done, Happening, Rejected, Undone
@@ -94,6 +95,7 @@ class Choreography:
         topic: Where requests for compensation are published.
         source: The source of these requests.
         on_blocked: What happens when a compensation is not confirmed: "stop", or "continue" with earlier steps.
+        redact: Names of fields in its events' data that nobody may see of the saga; see `Saga`.
 
     >>> Choreography("order", Reaction("pay", done="Paid", compensation="Refund", undone="Refunded"), starts="Placed")
     <Choreography 'order' version 1: pay>
@@ -111,6 +113,7 @@ class Choreography:
         topic: str = "sagas",
         source: str = "/sagas",
         on_blocked: Literal["stop", "continue"] = "stop",
+        redact: Collection[str] = (),
     ) -> None:
         if not is_name(name, without="@"):
             raise ConfigError("choreography", "name", "must be a printable text without '@'", repr(name))
@@ -123,6 +126,7 @@ class Choreography:
         if on_blocked not in ("stop", "continue"):
             raise ConfigError(owner, "on_blocked", "must be 'stop' or 'continue'", repr(on_blocked))
         self.on_blocked: Literal["stop", "continue"] = on_blocked
+        self.redact = hiding.fields(owner, redact)
         self.after: dict[str, tuple[str, ...]] = {}
         before: tuple[str, ...] = ()
         for step in steps:
@@ -276,7 +280,7 @@ class Tracker:
             makes: dict[str, Happening] = {
                 "done": Done(step, event.data if event.is_json else None),
                 "undone": Undone(step, _asked_by(event, id, step)),
-                "rejected": Rejected(step, _why(event)),
+                "rejected": Rejected(step, _why(event, definition.redact)),
             }
             happening = makes[meaning]
         for _ in range(MOST_TRIES):
@@ -293,6 +297,7 @@ class Tracker:
         record = Record(
             id=id, type=definition.name, version=definition.version, kind="choreographed",
             correlation_id=event.correlation_id or id, input=event.data if starts and event.is_json else None,
+            redact=definition.redact,
         )  # fmt: skip
         decision = begin(record, definition.shape, self._host.now())
         new = NewSaga(
@@ -336,7 +341,8 @@ def _asked_by(event: Event, saga: str, step: str) -> int | None:
     return int(number) if asked == f"{saga}:{step}:undo" and number.isdecimal() else None
 
 
-def _why(event: Event) -> str:
+def _why(event: Event, redact: Collection[str]) -> str:
     data = event.data if event.is_json else None
-    reason = data.get("reason") or data.get("error") if isinstance(data, dict) else None
-    return f"{event.type}: {reason}" if reason else event.type
+    shown = hiding.hide(data, redact)
+    reason = shown.get("reason") or shown.get("error") if isinstance(shown, dict) else None
+    return f"{event.type}: {hiding.hider(redact, data)(str(reason))}" if reason else event.type

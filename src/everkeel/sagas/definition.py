@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Generic, Literal, TypeVar, cast
 
 from everkeel.errors import ConfigError
 from everkeel.runtime.settings import Count, Duration, Seconds
+from everkeel.sagas import hiding
 from everkeel.sagas.context import Context
 from everkeel.sagas.machine import Shape, StepShape
 from everkeel.sagas.record import Record
@@ -36,6 +37,8 @@ class Saga(Generic[I, S, R]):
         deadline: Seconds for the way forward; after them it turns back. None: as long as it takes.
         on_blocked: When a compensation fails for good, "stop" until an operator has dealt with it (others may depend
             on its being undone first), or "continue" with those of earlier steps.
+        redact: Names of fields of input, state and results (or of steps, for their whole result) that nobody may see:
+            views, the control plane, errors, events, logs and traces show `***`. Steps are told everything.
 
     >>> async def reserve(context): ...
     >>> async def release(context): ...
@@ -56,6 +59,7 @@ class Saga(Generic[I, S, R]):
         returns: Callable[[Context[I, S]], R] | None = None,
         deadline: Seconds | None = DEADLINE,
         on_blocked: Literal["stop", "continue"] = "stop",
+        redact: Collection[str] = (),
     ) -> None:
         if not is_name(name, without="@"):
             raise ConfigError("saga", "name", "must be a printable text without '@'", repr(name))
@@ -66,6 +70,7 @@ class Saga(Generic[I, S, R]):
         if on_blocked not in ("stop", "continue"):
             raise ConfigError(owner, "on_blocked", "must be 'stop' or 'continue'", repr(on_blocked))
         self.on_blocked: Literal["stop", "continue"] = on_blocked
+        self.redact = hiding.fields(owner, redact)
         self.input, self.state, self.result, self.returns = input, state, result, returns
         self.steps, self.after = _arranged(owner, steps)
         check_order(owner, self.after)

@@ -252,5 +252,6 @@ def change_of(decision: Decision, revision: int, *, keep: bool, emit: Any = (), 
     record = decision.record
     return SagaChange(
         id=record.id, expect=revision, state=record.state, document=encoded(record), cause=record.cause,
-        step=record.current(), timed_out=record.timed_out, keep=keep, owner=None, due=due, emit=emit,
+        step=record.current(), timed_out=record.timed_out, keep=keep, owner=None, due=due,
+        deadline=decision.deadline, emit=emit,
     )  # fmt: skip

@@ -21,6 +21,7 @@ class Facts:
         self.entries: list[Entry] = []
         self.launches: list[Launch] = []
         self.cancels: list[str] = []
+        self.deadline: float | None = None
 
     # ------------------------------------------------------------------ small words
 

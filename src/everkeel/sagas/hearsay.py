@@ -23,7 +23,7 @@ class Heard(Sagas):
     """An operator's view that tells this process at once what is wanted of a saga in its hands."""
 
     def __init__(self, host: Orchestrator) -> None:
-        super().__init__(host.engine)
+        super().__init__(host.engine, codec=host.codec)
         self._host = host
 
     async def order(self, id: str, order: Order, *, revision: int | None = None) -> SagaView:

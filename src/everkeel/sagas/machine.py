@@ -24,6 +24,7 @@ from everkeel.errors import SagaStateError
 from everkeel.sagas import happenings as happened
 from everkeel.sagas.facts import FACTS
 from everkeel.sagas.happenings import Happening
+from everkeel.sagas.hiding import without_secrets
 from everkeel.sagas.orders import ORDERS, Orders
 from everkeel.sagas.record import MOST_ENTRIES, PASSED, TO_UNDO, Record, StepRecord, StepStatus, evolve, written
 from everkeel.sagas.shape import Decision, Launch, Shape, StepShape, is_committed
@@ -67,6 +68,8 @@ class _Turn(Orders):
     """One decision under way."""
 
     def take(self, happening: Happening) -> None:
+        if self.record.redact:
+            happening = without_secrets(happening, self.record)
         step = getattr(happening, "step", None)
         if step is not None and step not in self.steps:
             raise self.illegal(happened.word_of(happening), step, "there is no such step")
@@ -202,4 +205,6 @@ class _Turn(Orders):
         stuck = record.state in (SagaState.PARKED, SagaState.COMPENSATION_BLOCKED, SagaState.FAILED)
         resting = stuck and not busy if stuck else record.ended and not busy and not moments
         look_at = min(moments) if moments and not stuck else None
-        return Decision(record, tuple(self.launches), tuple(self.cancels), tuple(self.entries), look_at, resting)
+        return Decision(
+            record, tuple(self.launches), tuple(self.cancels), tuple(self.entries), look_at, self.deadline, resting
+        )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import builtins
 import os
 import socket
 from collections import Counter
@@ -10,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 from uuid import uuid4
 
 from everkeel import events
@@ -23,13 +24,16 @@ from everkeel.messaging.outbox import WAKEUP as OUTBOX
 from everkeel.messaging.rows import row_of
 from everkeel.runtime import events as hearing
 from everkeel.runtime.clock import Clock
+from everkeel.runtime.configured import Part
 from everkeel.runtime.crash import crash_point
 from everkeel.runtime.deadline import AMBIENT
 from everkeel.runtime.events import Listener, Subscription
-from everkeel.runtime.settings import Count, Duration, Kind, Seconds
+from everkeel.runtime.settings import Duration, Kind, Mode, Seconds
 from everkeel.runtime.trouble import report as report_trouble
 from everkeel.sagas import reporting
 from everkeel.sagas.choreography import Tracker
+from everkeel.sagas.coding import Codec, store_of
+from everkeel.sagas.config import OrchestratorConfig
 from everkeel.sagas.definition import Definitions, Saga
 from everkeel.sagas.driver import Driver
 from everkeel.sagas.handle import Handle
@@ -52,7 +56,7 @@ S = TypeVar("S")
 R = TypeVar("R")
 
 
-class Orchestrator:
+class Orchestrator(Part[OrchestratorConfig]):
     """Runs sagas: starts them, carries them on after crashes of other processes, ends those whose time is over.
 
         async with Orchestrator(engine, order_saga) as orchestrator:
@@ -76,10 +80,14 @@ class Orchestrator:
         announce: Publish what happens to sagas (`saga.started`, `saga.completed`, ...) to this topic, over the outbox.
         source: The source of these events.
         retain: Seconds for which ended sagas are kept; a week. None: for ever.
+        mode: "enforce", or "off": it takes no sagas into its hands, and leaves what is started to others. What it has
+            already is carried on.
+        codec: Turns what is kept of a saga (input, state, results, timeline) into another text and back: to encrypt it.
+            `Sagas` and the other orchestrators need the same.
         clock: Where its time comes from, in place of the engine's.
     """
 
-    kind: ClassVar[str] = "orchestrator"
+    type = "orchestrator"
 
     def __init__(
         self,
@@ -96,17 +104,19 @@ class Orchestrator:
         announce: str | None = None,
         source: str = "/sagas",
         retain: Seconds | None = 7 * 86_400.0,
+        codec: Codec | None = None,
+        mode: Mode = "enforce",
         clock: Clock | None = None,
     ) -> None:
-        self.engine, self.name = engine, name
-        self.store: SagaStore = engine.sagas
+        values = {
+            "mode": mode, "lease": lease, "poll": poll, "batch": batch, "concurrency": concurrency, "threads": threads,
+            "park_after": park_after, "retain": retain,
+        }  # fmt: skip
+        super().__init__(name, OrchestratorConfig.make(name, values))
+        self.engine = engine
+        self.codec = codec
+        self.store: SagaStore = store_of(engine, codec)
         self.clock: Clock = clock or engine.clock
-        self.lease: float = self._checked("lease", Duration(), lease)
-        self.poll: float = self._checked("poll", Duration(), poll)
-        self.batch: int = self._checked("batch", Count(at_least=1), batch)
-        self.concurrency: int = self._checked("concurrency", Count(at_least=1), concurrency)
-        self.park_after: float = self._checked("park_after", Duration(zero=True), park_after)
-        self.retain: float | None = None if retain is None else self._checked("retain", Duration(), retain)
         self.topic, self.announce, self.source = topic, announce, source
         self.definitions = Definitions()
         for definition in definitions:
@@ -117,7 +127,6 @@ class Orchestrator:
         self.tracker = Tracker(self)
         self._watcher = Watcher(self)
         self.writer = Writer(self.store)
-        self._thread_count: int = self._checked("threads", Count(at_least=1), threads)
         self.threads = self._new_threads()
         self.counts: Counter[tuple[str, str]] = Counter()
         """What this process has seen, by type and word."""
@@ -127,7 +136,16 @@ class Orchestrator:
         self._tasks: set[asyncio.Task[Any]] = set()
         self._work: asyncio.Task[None] | None = None
         self.stir = asyncio.Event()
-        self._subscriptions: tuple[Subscription, ...] = ()
+
+    def _take(self, new: OrchestratorConfig) -> None:
+        super()._take(new)
+        self.lease, self.poll, self.batch, self.concurrency = new.lease, new.poll, new.batch, new.concurrency
+        self.park_after, self.retain = new.park_after, new.retain
+
+    @property
+    def takes(self) -> bool:
+        """May it take another saga into its hands?"""
+        return self.config.mode != "off" and not self.stopping and len(self.drivers) < self.concurrency
 
     def _checked(self, parameter: str, kind: Kind, value: Any) -> Any:
         try:
@@ -136,7 +154,7 @@ class Orchestrator:
             raise ConfigError(f"orchestrator {self.name!r}", parameter, str(error), repr(value)) from None
 
     def _new_threads(self) -> ThreadPoolExecutor:
-        return ThreadPoolExecutor(self._thread_count, f"everkeel-{self.name}")
+        return ThreadPoolExecutor(self.config.threads, f"everkeel-{self.name}")
 
     def add(self, definition: Any) -> None:
         """Make a definition known."""
@@ -186,9 +204,9 @@ class Orchestrator:
         within = saga.deadline if deadline is None else self._checked("deadline", Duration(), deadline)
         record = Record(
             id=key, type=saga.name, version=saga.version, input=given, data=saga.first_state(),
-            correlation_id=correlation_id,
+            correlation_id=correlation_id, redact=saga.redact,
         )  # fmt: skip
-        mine = tx is None and self._work is not None and not self.stopping and len(self.drivers) < self.concurrency
+        mine = tx is None and self._work is not None and self.takes
         if mine:
             decision = begin(record, saga.shape, self.now())
         else:
@@ -208,7 +226,9 @@ class Orchestrator:
             check_same(row, saga, given)
         elif mine:
             self.saved(decision, emitted=bool(new.emit))
-            decision = replace(decision, record=replace(decision.record, deadline_at=row.deadline_at))
+            decision = replace(
+                decision, record=replace(decision.record, created_at=row.created_at, deadline_at=row.deadline_at)
+            )
             if row.deadline_at is not None:
                 look = row.deadline_at if decision.look_at is None else min(decision.look_at, row.deadline_at)
                 decision = replace(decision, look_at=None if decision.record.ended else look)
@@ -322,12 +342,12 @@ class Orchestrator:
         record = decision.record
         if emitted:
             self.engine.wakeup.notify(OUTBOX)
-        heard = bool(self._subscriptions or hearing.everywhere)
+        heard = bool(self.subscriptions or hearing.everywhere)
         for entry in decision.entries:
             if (word := reporting.COUNTED.get(entry.what)) is not None:
                 self.counts[record.type, word] += 1
             if heard and (event := reporting.event_of(record, entry)) is not None:
-                hearing.tell(event, self._subscriptions)
+                hearing.tell(event, self.subscriptions)
 
     def driven(self, driver: Driver) -> None:
         """A saga is out of our hands."""
@@ -353,14 +373,14 @@ class Orchestrator:
 
     # ------------------------------------------------------------------ being watched
 
-    def subscribe(self, listener: Listener, *types: type[events.Event]) -> Subscription:
+    def subscribe(self, listener: Listener, *types: builtins.type[events.Event]) -> Subscription:
         """Hear what happens to the sagas that are in this process's hands."""
         subscription = Subscription(listener, types, self._unsubscribe)
-        self._subscriptions = (*self._subscriptions, subscription)
+        self.subscriptions = (*self.subscriptions, subscription)
         return subscription
 
     def _unsubscribe(self, subscription: Subscription) -> None:
-        self._subscriptions = tuple(other for other in self._subscriptions if other is not subscription)
+        self.subscriptions = tuple(other for other in self.subscriptions if other is not subscription)
 
     def snapshot(self) -> Mapping[str, Any]:
         """Numbers for exporters, the control plane and tests; counts are of this process, by type of saga."""
@@ -368,7 +388,7 @@ class Orchestrator:
         for (type, word), count in self.counts.items():
             by_type.setdefault(type, {})[word] = count
         return {
-            "name": self.name, "type": self.kind, "owner": self.owner, "driving": len(self.drivers),
+            "name": self.name, "type": self.type, "owner": self.owner, "driving": len(self.drivers),
             "definitions": list(self.definitions.keys()), "clock_skew": self._skew, "counts": by_type,
         }  # fmt: skip
 

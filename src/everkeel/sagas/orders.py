@@ -8,7 +8,7 @@ from typing import Any
 from everkeel.engines.sagas import SagaState
 from everkeel.sagas import happenings as happened
 from everkeel.sagas.facts import Facts
-from everkeel.sagas.record import MOST_TEXT, StepStatus
+from everkeel.sagas.record import MOST_TEXT, StepStatus, evolve
 
 
 class Orders(Facts):
@@ -70,9 +70,20 @@ class Orders(Facts):
         goes_on = self.record.parked_from or SagaState.RUNNING
         cause = "operator" if goes_on is SagaState.COMPENSATING else None
         self.become(goes_on, parked_from=None, cause=cause)
+        if goes_on is not SagaState.COMPENSATING:
+            self._begin_its_time_again()
         for name, step in self.steps.items():
             if step.status is StepStatus.READY:
                 self.change(name, attempts=0, not_before=None)
+
+    def _begin_its_time_again(self) -> None:
+        """Its time went on while it was parked, and who resumes it does not mean that it shall time out at once."""
+        record = self.record
+        if record.deadline_at is None or record.created_at is None or record.timed_out:
+            return
+        resumed = [entry.at for entry in record.timeline if entry.what == "resumed"]
+        self.deadline = max(0.0, record.deadline_at - (resumed[-1] if resumed else record.created_at))
+        self.record = evolve(record, deadline_at=self.now + self.deadline)
 
     def abandon(self, order: happened.Abandon) -> None:
         if self.state not in (SagaState.PARKED, SagaState.COMPENSATION_BLOCKED):

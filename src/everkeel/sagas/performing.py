@@ -47,6 +47,7 @@ class Try:
         self.definition, self.step = definition, definition.by_name[launch.step]
         self._report = report
         self._interrupted: str | None = None
+        self._begun = False
         loop = asyncio.get_running_loop()
         self.task = loop.create_task(self._run(), name=f"{record.id}:{launch.step}")
         within = self.step.undo_timeout if launch.undo else self.step.timeout
@@ -58,15 +59,19 @@ class Try:
         """End it: its outcome will be unknown, unless it is faster."""
         if not self.task.done():
             self._interrupted = why
-            self.task.cancel()
+            if self._begun:  # a task that is cancelled before it begins never runs, and would report nothing
+                self.task.cancel()
 
     async def _run(self) -> None:
+        self._begun = True
+        if self._interrupted is not None:
+            self._report(self, self._never_begun())
+            return
         context: Context[Any, Any] | None = None
         try:
             context = self.definition.context(self.record, self.step.name, undo=self.launch.undo)
             crash_point("saga.before_undo" if self.launch.undo else "saga.before_action")
-            with stepping(context):
-                result = await self._perform(context)
+            result = await self._traced(context)
             crash_point("saga.after_undo" if self.launch.undo else "saga.after_action")
             report = self._succeeded(context, result)
         except asyncio.CancelledError:
@@ -79,6 +84,18 @@ class Try:
             if self._timer is not None:
                 self._timer.cancel()
         self._report(self, report)
+
+    async def _traced(self, context: Context[Any, Any]) -> Any:
+        if not self.record.redact:
+            with stepping(context):
+                return await self._perform(context)
+        with stepping(context) as told:
+            try:
+                return await self._perform(context)
+            except Exception as error:
+                told.failed(type(error).__qualname__)  # its text may repeat what nobody may see
+                trouble = error
+        raise trouble
 
     async def _perform(self, context: Context[Any, Any]) -> Any:
         step, undo = self.step, self.launch.undo
@@ -140,6 +157,11 @@ class Try:
             return Report(Rejected(name, text))
         # One of our own policies said no before the call was made: nothing can have happened.
         return Report(Failed(name, text, self._delay(error), not isinstance(error, RejectedError)))
+
+    def _never_begun(self) -> Report:
+        if self.launch.undo:
+            return Report(UndoFailed(self.step.name, f"{self._interrupted} before it began"))
+        return Report(Failed(self.step.name, f"{self._interrupted} before it began", 0.0, False))
 
     def _rejects(self, step: Step, error: Exception) -> bool:
         try:

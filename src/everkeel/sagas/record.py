@@ -16,6 +16,8 @@ MOST_ENTRIES = 500
 """Lines of the timeline that are kept, the newest."""
 MOST_TEXT = 2000
 """Characters kept of an error or a reason."""
+CODED = "coded:"
+"""What a document begins with that was encoded; see `everkeel.sagas.coding`."""
 
 
 class StepStatus(StrEnum):
@@ -105,11 +107,15 @@ class Record:
     """What made it turn back."""
     failed_step: str | None = None
     correlation_id: str | None = None
+    created_at: float | None = None
+    """When it was written down; None until that is known."""
     deadline_at: float | None = None
     timed_out: bool = False
     committed: bool = False
     """It is past its pivot: only forward from here."""
     parked_from: SagaState | None = None
+    redact: tuple[str, ...] = ()
+    """Names of fields whose values nobody may see."""
     timeline: tuple[Entry, ...] = ()
     written: str = field(default="", compare=False, repr=False)
     """The timeline as it is written, so that each line is written once; empty: it must be made."""
@@ -135,7 +141,7 @@ def encoded(record: Record) -> str:
     """The part of a record that is kept as a document; the rest has columns of its own."""
     steps = {name: _sparse(step) for name, step in record.steps.items()}
     whole: dict[str, Any] = {"steps": steps}
-    for name in ("input", "data", "result", "error", "failed_step", "committed", "parked_from"):
+    for name in ("input", "data", "result", "error", "failed_step", "committed", "parked_from", "redact"):
         value = getattr(record, name)
         if value:
             whole[name] = value
@@ -168,6 +174,10 @@ def evolve(one: T, **changes: Any) -> T:
 
 def decoded(row: SagaRow) -> Record:
     """The record that a row holds; ValueError where its document cannot be read."""
+    if row.document.startswith(CODED):
+        raise ValueError(
+            f"the document of saga {row.id!r} is encoded: it takes the codec it was written with to read it"
+        )
     try:
         whole = json.loads(row.document)
         steps = {name: _step(fields) for name, fields in whole["steps"].items()}
@@ -178,9 +188,11 @@ def decoded(row: SagaRow) -> Record:
         return Record(
             id=row.id, type=row.type, version=row.version, kind=row.kind, state=row.state, cause=row.cause, steps=steps,
             input=whole.get("input"), data=whole.get("data", {}), result=whole.get("result"), error=whole.get("error"),
-            failed_step=whole.get("failed_step"), correlation_id=row.correlation_id, deadline_at=row.deadline_at,
+            failed_step=whole.get("failed_step"), correlation_id=row.correlation_id, created_at=row.created_at,
+            deadline_at=row.deadline_at,
             timed_out=row.timed_out, committed=whole.get("committed", False),
-            parked_from=None if parked_from is None else SagaState(parked_from), timeline=timeline,
+            parked_from=None if parked_from is None else SagaState(parked_from),
+            redact=tuple(whole.get("redact", ())), timeline=timeline,
         )  # fmt: skip
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise ValueError(f"the document of saga {row.id!r} cannot be read: {error!r}") from error

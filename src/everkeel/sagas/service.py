@@ -13,6 +13,7 @@ from everkeel.runtime import events as hearing
 from everkeel.runtime.settings import Seconds, seconds
 from everkeel.sagas import happenings as happened
 from everkeel.sagas import reporting
+from everkeel.sagas.coding import Codec, store_of
 from everkeel.sagas.driver import change_of
 from everkeel.sagas.happenings import Order
 from everkeel.sagas.machine import Decision, decide
@@ -36,11 +37,15 @@ class Sagas:
         for saga in (await sagas.list(attention=True)).sagas:
             print(saga.id, saga.state, saga.step, saga.cause)
         await sagas.retry("order-7", "charge", actor="ada")
+
+    Args:
+        engine: Where sagas are kept.
+        codec: What the orchestrators were given as theirs; without it, what they keep cannot be read.
     """
 
-    def __init__(self, engine: Any) -> None:
+    def __init__(self, engine: Any, *, codec: Codec | None = None) -> None:
         self.engine = engine
-        self.store: SagaStore = engine.sagas
+        self.store: SagaStore = store_of(engine, codec)
 
     # ------------------------------------------------------------------ looking
 
@@ -77,9 +82,12 @@ class Sagas:
         """How many there are; the arguments of `list`."""
         return await self.store.count(SagaFilter(**{**wanted, "state": _states(wanted.get("state"))}))
 
-    async def get(self, id: str) -> SagaView:
-        """One saga, with its steps and its timeline; `SagaNotFoundError` if there is none."""
-        return SagaView.of(await self._row(id))
+    async def get(self, id: str, *, reveal: bool = False) -> SagaView:
+        """One saga, with its steps and its timeline; `SagaNotFoundError` if there is none.
+
+        What its definition hides (`redact`) is hidden, unless you `reveal` it.
+        """
+        return SagaView.of(await self._row(id), reveal=reveal)
 
     async def timeline(self, id: str) -> Sequence[Entry]:
         """What happened to a saga, the first thing first."""

@@ -80,6 +80,8 @@ class Decision:
     """What is new in the timeline."""
     look_at: float | None = None
     """When something must be decided even if nothing happens."""
+    deadline: float | None = None
+    """It has so many seconds from now; None: as before."""
     resting: bool = False
     """Nothing is under way and nothing is waited for: until somebody asks, there is nothing to do."""
 

@@ -42,6 +42,10 @@ def checked_input(saga: Saga[Any, Any, Any], input: Any) -> Any:
         given = plain(input)
         typed(given, saga.input)
     except (TypeError, ValueError, RecursionError) as error:
+        if saga.redact:  # an input that does not fit says its secrets too, and where they are nobody can tell
+            raise ConfigError(
+                f"saga {saga.name!r}", "input", f"cannot be used: {type(error).__qualname__}", None
+            ) from None
         raise ConfigError(f"saga {saga.name!r}", "input", f"cannot be used: {error}", repr(input)[:200]) from error
     return given
 

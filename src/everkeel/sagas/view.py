@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from everkeel.engines.sagas import TERMINAL, Kind, SagaRow, SagaState
+from everkeel.sagas.hiding import hidden
 from everkeel.sagas.record import Entry, Record, StepRecord, decoded
 
 
@@ -81,16 +82,18 @@ class SagaView:
         return self.summary.state
 
     @classmethod
-    def of(cls, row: SagaRow) -> SagaView:
-        """What a row and its document say; of a document that cannot be read, nothing."""
+    def of(cls, row: SagaRow, *, reveal: bool = False) -> SagaView:
+        """What a row and its document say, without the values of fields that nobody may see; of a document that cannot
+        be read, nothing."""
         try:
             record = decoded(row)
         except ValueError as error:
             record = Record(id=row.id, type=row.type, version=row.version, error=str(error))
-        return cls(
+        view = cls(
             SagaSummary.of(row), record.steps, record.input, record.data, record.result, record.error,
             record.failed_step, record.committed, record.timeline,
         )  # fmt: skip
+        return view if reveal else hidden(view, record.redact)
 
 
 @dataclass(frozen=True, slots=True)

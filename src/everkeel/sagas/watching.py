@@ -66,7 +66,7 @@ class Watcher:
         """Take over what is due: timed out, left behind, started elsewhere. Answers whether there may be more."""
         host = self._host
         room = min(host.batch, host.concurrency - len(host.drivers))
-        if room <= 0:
+        if not host.takes:
             return False
         rows = await host.store.claim_due(host.owner, room, host.lease, known=host.definitions.keys())
         crash_point("saga.after_claim")

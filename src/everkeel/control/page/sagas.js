@@ -19,9 +19,11 @@ const STATES = {
 };
 const may = () => session.role !== "viewer";
 
-function badge(state) {
-  const [tone, glyph] = STATES[state] || ["mute", "●"];
-  return h("span", { class: "badge", dataset: { tone } }, h("span", { class: "glyph", "aria-hidden": "true" }, glyph), h("span", {}, words(state)));
+function badge({ state, attention }) {
+  // One that has ended needs somebody where a step that was done late could not be undone: its state stays.
+  const late = attention && state === "compensated";
+  const [tone, glyph] = late ? ["bad", "▲"] : STATES[state] || ["mute", "●"];
+  return h("span", { class: "badge", dataset: { tone } }, h("span", { class: "glyph", "aria-hidden": "true" }, glyph), h("span", {}, late ? `${words(state)}, undo failed` : words(state)));
 }
 
 function age(saga) {
@@ -107,7 +109,7 @@ function list(main) {
       h(
         "a",
         { href: `#/sagas/${encodeURIComponent(saga.id)}` },
-        h("span", { class: "status" }, badge(saga.state)),
+        h("span", { class: "status" }, badge(saga)),
         h("span", { class: "identity" }, h("span", { class: "name" }, saga.type), h("br"), h("span", { class: "type" }, `${saga.id}${why}`)),
         h("span", { class: "at-step" }, saga.step ? `at ${saga.step.split(",").join(", ")}` : ""),
         h("span", { class: "figure" }, age(saga)),
@@ -217,7 +219,7 @@ function one(main, id) {
   function draw(changed) {
     places.steps.replaceChildren(...steps(saga));
     if (!changed) return; // only time has passed: leave buttons and selections alone
-    places.head.replaceChildren(h("div", { class: "title" }, h("h1", {}, saga.type), badge(saga.state), h("code", {}, saga.id)));
+    places.head.replaceChildren(h("div", { class: "title" }, h("h1", {}, saga.type), badge(saga), h("code", {}, saga.id)));
     const chosen = places.actions.contains(document.activeElement) ? document.activeElement.dataset : null;
     places.actions.replaceChildren(...buttons());
     if (chosen) [...places.actions.querySelectorAll("button")].find((one) => one.dataset.action === chosen.action && one.dataset.step === chosen.step)?.focus();

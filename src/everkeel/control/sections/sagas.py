@@ -15,8 +15,7 @@ from everkeel.engines.letters import LetterFilter
 from everkeel.engines.sagas import STOPPED, SagaState
 from everkeel.errors import ConfigError, SagaConflictError, SagaNotFoundError, SagaStateError
 from everkeel.messaging.dead_letters import DeadLetters
-from everkeel.messaging.dead_letters.failure import Redactor
-from everkeel.messaging.event import Event
+from everkeel.sagas.hiding import fields, hidden
 from everkeel.sagas.record import Entry, StepStatus
 from everkeel.sagas.service import Sagas
 from everkeel.sagas.view import SagaSummary, SagaView
@@ -148,7 +147,7 @@ class _Sagas:
 
     def __init__(self, sagas: Sagas, letters: DeadLetters | None, redact: Collection[str]) -> None:
         self._sagas, self._letters = sagas, letters
-        self._redactor, self._hides = Redactor(redact), bool(redact)
+        self._redact = fields("sagas_section", redact)
 
     async def list(self, exchange: Exchange) -> Any:
         """A page of them, the newest first."""
@@ -193,32 +192,25 @@ class _Sagas:
         return {**plain, **times, "now": iso(exchange.plane.clock.time())}
 
     async def _tagged(self, exchange: Exchange, saga: SagaView) -> Answer:
+        saga = hidden(saga, self._redact)
         outside = {
             "input": saga.input,
             "data": dict(saga.data),
             "result": saga.result,
             "results": {name: step.result for name, step in saga.steps.items() if step.result is not None},
         }
-        hide = self._hiding(outside)
         whole = {
             **self._summary(exchange, saga.summary),
-            "error": hide(saga.error),
+            "error": saga.error,
             "failed_step": saga.failed_step,
             "committed": saga.committed,
-            "steps": [_step(name, step, hide) for name, step in saga.steps.items()],
-            "timeline": [_entry(entry, hide) for entry in saga.timeline],
+            "steps": [_step(name, step) for name, step in saga.steps.items()],
+            "timeline": [_entry(entry) for entry in saga.timeline],
             "actions": possible(saga),
             "dead_letters": await self._letters_of(saga.id),
-            "untrusted": self._redactor.data(outside),
+            "untrusted": outside,
         }
         return Answer(whole, {"ETag": f'"{saga.summary.revision}"'})
-
-    def _hiding(self, outside: dict[str, Any]) -> Callable[[str | None], str | None]:
-        """Errors and reasons without the values of hidden fields: exceptions like to repeat what they were given."""
-        if not self._hides:
-            return lambda text: text
-        event = Event("saga", outside, source="/sagas")
-        return lambda text: None if text is None else self._redactor.text(text, event)
 
     async def _letters_of(self, id: str) -> Any:
         if self._letters is None:
@@ -243,20 +235,20 @@ def _method(sagas: Sagas, action: str) -> Callable[..., Awaitable[SagaView]]:
     return methods[action]
 
 
-def _step(name: str, step: Any, hide: Callable[[str | None], str | None]) -> dict[str, Any]:
+def _step(name: str, step: Any) -> dict[str, Any]:
     moments = {what: getattr(step, what) for what in ("started_at", "ended_at", "not_before")}
     return {
         "name": name,
         "status": step.status.value,
         "attempts": step.attempts,
         "undo_attempts": step.undo_attempts,
-        "error": hide(step.error),
+        "error": step.error,
         **{what: None if at is None else iso(at) for what, at in moments.items()},
     }
 
 
-def _entry(entry: Entry, hide: Callable[[str | None], str | None]) -> dict[str, Any]:
-    return {**asdict(entry), "at": iso(entry.at), "detail": hide(entry.detail)}
+def _entry(entry: Entry) -> dict[str, Any]:
+    return {**asdict(entry), "at": iso(entry.at)}
 
 
 def _service(where: Any) -> Sagas:
@@ -279,7 +271,8 @@ def sagas_section(where: Any, *, dead_letters: DeadLetters | None = None, redact
             then what is wanted is written down, and whoever works on the saga carries it out. An orchestrator must run
             on the event loop that serves the plane; give its engine where it does not.
         dead_letters: With it, a saga shows its events that were given up on.
-        redact: Names of fields in input, data and results that nobody may see, here or in error texts. None by default.
+        redact: Names of fields in input, data and results that nobody may see here, also in error texts, besides those
+            that the sagas' own definitions hide.
     """
     acts = _Sagas(_service(where), dead_letters, redact)
     saga, tag = {"$ref": "#/components/schemas/Saga"}, {"ETag": "The revision of the saga."}

@@ -78,6 +78,7 @@ class MemorySagas:
             known, state=change.state, cause=change.cause, step=change.step, document=change.document,
             timed_out=change.timed_out, revision=known.revision + 1, updated_at=now,
             ended_at=(known.ended_at or now) if change.state in TERMINAL else None,
+            deadline_at=known.deadline_at if change.deadline is None else now + change.deadline,
         )  # fmt: skip
         if not change.keep:
             row = replace(row, owner=change.owner, due_at=None if change.due is None else now + change.due)

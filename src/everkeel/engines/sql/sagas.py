@@ -45,7 +45,7 @@ _NEW = (("id", "text"), ("type", "text"), ("version", "integer"), ("kind", "text
         ("due", "double precision"))  # fmt: skip
 _CHANGE = (("id", "text"), ("expect", "integer"), ("state", "text"), ("cause", "text"), ("step", "text"),
            ("document", "text"), ("timed_out", "integer"), ("keep", "integer"), ("owner", "text"),
-           ("due", "double precision"))  # fmt: skip
+           ("due", "double precision"), ("deadline", "double precision"))  # fmt: skip
 
 Append = Callable[[Sequence[OutboxRow]], Operation[None]]
 
@@ -70,6 +70,7 @@ UPDATE everkeel_sagas SET state = r.state, cause = r.cause, step = r.step, docum
     timed_out = r.timed_out, revision = everkeel_sagas.revision + 1, updated_at = {now},
     owner = CASE WHEN r.keep = 1 THEN everkeel_sagas.owner ELSE r.owner END,
     due_at = CASE WHEN r.keep = 1 THEN everkeel_sagas.due_at ELSE {later("r.due")} END,
+    deadline_at = CASE WHEN r.deadline IS NULL THEN everkeel_sagas.deadline_at ELSE {later("r.deadline")} END,
     ended_at = CASE WHEN r.state IN ({ENDED}) THEN coalesce(everkeel_sagas.ended_at, {now}) END
 FROM {unpacking.rows(":rows", _CHANGE)} AS r
 WHERE everkeel_sagas.id = r.id AND everkeel_sagas.revision = r.expect

@@ -200,6 +200,21 @@ class SagasContract(StoreContract):
 
         self.run(test)
 
+    def test_the_revisions_of_what_is_held_are_told_and_nothing_is_written(self) -> None:
+        async def test(opened: Opened) -> None:
+            row = await created(opened.store, due=self.moment, owner="me")
+            await created(opened.store, "s-2", due=600, owner="other")
+            assert await opened.store.save(change(row)) == 2
+            assert await opened.store.held("me", ["s-1", "s-2", "unknown"]) == {"s-1": 2}
+            assert await opened.store.held("me", []) == {}
+            await self.let_pass(self.moment)
+            assert [one.id for one in await opened.store.claim_due("other", 10, 600)] == ["s-1"], (
+                "no lease was extended"
+            )
+            assert await opened.store.held("me", ["s-1"]) == {}
+
+        self.run(test)
+
     def test_a_save_keeps_the_lease_or_sets_when_to_look_next(self) -> None:
         async def test(opened: Opened) -> None:
             row = await created(opened.store, due=600, owner="me")
@@ -282,6 +297,8 @@ class SagasContract(StoreContract):
                     await created(store, state.value, state=state, due=None)
             busy = await created(store, "late-work")
             await store.save(change(busy, state=SagaState.COMPENSATED, keep=False, due=600))
+            stuck = await created(store, "late-undo-failed")
+            await store.save(change(stuck, state=SagaState.COMPENSATED, step="pay", keep=False, due=None))
             await self.let_pass(self.moment)
             fresh = await created(store, "fresh")
             await store.save(change(fresh, state=SagaState.COMPLETED, keep=False, due=None))
@@ -294,6 +311,7 @@ class SagasContract(StoreContract):
                 "compensation_blocked",
                 "parked",
                 "late-work",
+                "late-undo-failed",
                 "fresh",
             }
 
@@ -327,6 +345,51 @@ class SagasContract(StoreContract):
                 rows = (await store.query(wanted, limit=10)).rows
                 assert {row.id for row in rows} == found, wanted
                 assert await store.count(wanted) == len(found), wanted
+
+        self.run(test)
+
+    def test_those_that_wait_for_an_operator_are_found_ended_ones_too(self) -> None:
+        async def test(opened: Opened) -> None:
+            store = opened.store
+            for state in (SagaState.PARKED, SagaState.COMPENSATION_BLOCKED, SagaState.RUNNING):
+                await created(store, state.value, state=state, due=None, step="pay")
+            for name, state, step, due in (
+                ("late", SagaState.COMPENSATED, "pay", None),
+                ("settled", SagaState.COMPENSATED, None, None),
+                ("being undone", SagaState.COMPENSATED, "pay", 600),
+                ("given up", SagaState.FAILED, "pay", None),
+            ):
+                row = await created(store, name)
+                await store.save(change(row, state=state, step=step, keep=False, due=due))
+            wait = {"parked", "compensation_blocked", "late"}
+            others = {"running", "settled", "being undone", "given up"}
+            for wanted, found in (
+                (SagaFilter(attention=True), wait),
+                (SagaFilter(attention=False), others),
+                (SagaFilter(attention=True, active=False), {"late"}),
+                (SagaFilter(attention=True, state=[SagaState.FAILED]), set()),
+            ):
+                rows = (await store.query(wanted, limit=10)).rows
+                assert {row.id for row in rows} == found, wanted
+                assert all(row.attention == (row.id in wait) for row in rows)
+                assert await store.count(wanted) == len(found), wanted
+            assert (await store.stats())["order"].unsettled == 1
+
+        self.run(test)
+
+    def test_the_end_of_its_time_can_be_moved(self) -> None:
+        async def test(opened: Opened) -> None:
+            row = await created(opened.store, deadline=30)
+            assert row.deadline_at is not None
+            await opened.store.save(change(row))
+            same = await opened.store.load("s-1")
+            assert same is not None
+            assert same.deadline_at == row.deadline_at
+            await opened.store.save(change(same, deadline=600))
+            moved = await opened.store.load("s-1")
+            assert moved is not None
+            assert moved.deadline_at is not None
+            assert 0 <= moved.deadline_at - row.deadline_at - 570 < 60
 
         self.run(test)
 
