@@ -20,7 +20,7 @@ from everkeel.errors import (
     ReplayLimitError,
 )
 from everkeel.events import Discarded, Replayed
-from everkeel.messaging import DeadLetters, Event, Outbox
+from everkeel.messaging import Consumer, DeadLetters, Event, Outbox
 from everkeel.messaging.dead_letters import Overtaken
 
 
@@ -582,9 +582,26 @@ async def test_a_copy_of_each_dead_letter_is_published_where_asked(world):
     await buried(world, "e-1", dead_letter_topic="orders.dead")
     (copy,) = world.transport.published["orders.dead"]
     letter = await world.the_letter()
-    assert copy.id == "e-1"
-    assert copy.attributes["deadletterid"] == letter.id
+    assert (copy.id, copy.attributes["deadletterid"]) == (letter.id, letter.id)
+    assert (copy.type, copy.data, copy.attributes["deadletterof"]) == ("OrderCreated", {"n": 1}, "e-1")
     assert (copy.attributes["deadletterreason"], copy.attributes["deadletterfor"]) == ("rejected", "billing")
+
+
+async def test_whoever_listens_hears_of_every_dead_letter_of_an_event(world):
+    (first,) = await buried(world, "e-1", dead_letter_topic="dead")
+    await world.letters.replay(first, actor="ann")
+    await world.live(world.consumer(dead_letter_topic="dead"), 5)
+    await world.publish(world.event(key="e-1"))
+    await world.live(world.consumer("shipping", dead_letter_topic="dead"), 5)
+    watch = Consumer("watch", world.transport, topics="dead", engine=world.engine)
+    heard = []
+
+    @watch.on("*")
+    async def hear(event):
+        heard.append((event.attributes["deadletterfor"], event.attributes["deadletterof"]))
+
+    await world.live(watch, 5)
+    assert sorted(heard) == [("billing", "e-1"), ("billing", "e-1"), ("shipping", "e-1")]
 
 
 # ------------------------------------------------------------------ what is kept and shown

@@ -126,3 +126,16 @@ def undecodable(body: bytes, topic: str, key: str | None) -> Event:
     if key is not None and len(key.encode()) > MOST_NAME:
         key = None  # which may be what is wrong with it
     return Event("everkeel.undecodable", body, source=f"/everkeel/{topic}", id=sha256(body).hexdigest(), key=key)
+
+
+def announced(event: Event, letter: str, reason: str, consumer: str) -> Event:
+    """An event as it is published to a topic of dead letters: a message of its own, with the letter's id.
+
+    With the event's own id, the second consumer that gives up on it, and the second time the first one does, would be
+    duplicates for whoever listens; and what was replayed for one consumer would be ignored by all others.
+    """
+    attributes = {name: value for name, value in event.attributes.items() if name not in ("replayfor", "replayepoch")}
+    attributes |= {
+        "deadletterid": letter, "deadletterof": event.id, "deadletterreason": reason, "deadletterfor": consumer,
+    }  # fmt: skip
+    return Event._made(letter, event.source, event.type, attributes, event.body)

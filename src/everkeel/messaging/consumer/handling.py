@@ -28,7 +28,7 @@ from everkeel.errors import (
 from everkeel.idempotency.records import Duplicate, Fresh, InProgress, Mismatch, Token
 from everkeel.messaging.consumer import reporting
 from everkeel.messaging.consumer.core import Redeliver, after_failure, spent
-from everkeel.messaging.consumer.handlers import Context, Handler, undecodable
+from everkeel.messaging.consumer.handlers import Context, Handler, announced, undecodable
 from everkeel.messaging.consumer.held import Again, Held, StoreAwayError
 from everkeel.messaging.consumer.sequence import OutOfTurnError, Turn, number_of, wait_for
 from everkeel.messaging.event import Event
@@ -361,7 +361,7 @@ class Handling:
                     attempts=attempts, behind=behind, tx=tx,
                 )  # fmt: skip
                 if consumer.dead_letter_topic is not None and behind is None:
-                    copy = event.changed(deadletterid=letter.id, deadletterreason=reason, deadletterfor=consumer.name)
+                    copy = announced(event, letter.id, reason, consumer.name)
                     await consumer.dead_letters.engine.outbox.append([row_of(copy, consumer.dead_letter_topic)], tx=tx)
                 if held.token is not None and consumer.inbox.engine is consumer.dead_letters.engine:
                     await consumer.inbox.store.fail(held.token, tx=tx)
@@ -375,10 +375,9 @@ class Handling:
             reporting.not_buried(consumer, event, reason, error, trouble)
             consumer.counts["not_buried"] += 1
             await self.release(held, refund=True)
-            full = isinstance(trouble, DeadLettersFullError)  # until somebody deals with them: no hurry
-            raise Again(
-                consumer.rules.max_pause if full else consumer.rules.backoff.delay(max(attempts, 1))
-            ) from trouble
+            full = isinstance(trouble, DeadLettersFullError)  # no hurry: somebody must deal with some of them first
+            delay = consumer.rules.max_pause if full else consumer.rules.backoff.delay(max(attempts, 1))
+            raise Again(delay) from trouble
         crash_point("bury.after_commit")
         await self.release(held, refund=False)
         if letter.known:  # a copy that came late, or we died before we could acknowledge it
