@@ -477,6 +477,39 @@ async def test_stopping_while_the_store_is_asked_or_away_ends_in_time(virtual_ti
         await relay.flush()  # who asks for it once is told
 
 
+async def test_stopping_while_the_store_has_gone_silent_ends_in_time(virtual_time):
+    """As a driver does over a network that swallows everything: it never answers, and cleans up for ever."""
+    outbox = Outbox(MemoryEngine(), transport=Scripted(lambda message: asyncio.sleep(1e6)))
+    relay = outbox.relay(publish_timeout=1e5)
+    real, asked, silent = relay.store, [], False
+
+    class Store:
+        def __getattr__(self, name):
+            async def ask(*args, **options):
+                if not silent:
+                    return await getattr(real, name)(*args, **options)
+                asked.append(name)
+                try:
+                    await asyncio.sleep(1e6)
+                finally:
+                    await asyncio.sleep(1e6)
+
+            return ask
+
+    relay.store = Store()
+    await outbox.write(event("1"))
+    async with relay:
+        await asyncio.sleep(0.5)
+        silent = True
+        await asyncio.sleep(20)
+        assert {"claim", "extend"} <= set(asked)
+        began = virtual_time.monotonic()
+        await relay.stop(within=5)
+    assert virtual_time.monotonic() - began < 10
+    assert asked[-1] == "release"
+    assert (await real.stats()).leased == 1  # until its lease is over
+
+
 async def test_a_relay_can_be_stopped_before_it_has_begun_and_started_again(virtual_time):
     transport = Scripted()
     outbox = Outbox(MemoryEngine(), transport=transport)

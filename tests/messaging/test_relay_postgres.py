@@ -258,6 +258,28 @@ def test_a_listening_connection_that_went_silent_costs_the_poll_interval(postgre
 
 
 @pytest.mark.parametrize("driver", ["asyncpg", "psycopg"])
+def test_with_a_database_that_went_silent_relay_and_engine_end_in_time(postgres_dsn, driver, monkeypatch):
+    monkeypatch.setattr("everkeel.messaging.relay.ending.PATIENCE", (0.1, 0.1))
+    monkeypatch.setattr("everkeel.engines.postgres.connections.CLOSE", 0.1)
+
+    async def main():
+        async with Proxy(postgres_dsn) as proxy:
+            engine = PostgresEngine(proxy.address, listen_dsn=postgres_dsn, driver=driver)
+            await engine.start()
+            outbox = Outbox(engine, transport=MemoryTransport())
+            relay = outbox.relay(poll=0.02)
+            async with asyncio.timeout(30), relay:
+                await outbox.write(event("1"))
+                await until(outbox.stats, lambda stats: not stats.depth)
+                proxy.deaf = True
+                await asyncio.sleep(0.1)  # it asks, and nobody answers
+                await relay.stop(within=0.1)
+                await engine.close()
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("driver", ["asyncpg", "psycopg"])
 def test_a_database_whose_connections_are_cut_is_reached_again(postgres_dsn, driver, caplog):
     async def main():
         transport = MemoryTransport()

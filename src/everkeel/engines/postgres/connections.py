@@ -12,6 +12,9 @@ from everkeel.errors import ConfigError
 
 Driver: TypeAlias = Literal["asyncpg", "psycopg"]
 
+CLOSE = 5.0
+"""Seconds for which connections may be waited for that somebody still uses when the engine is closed."""
+
 
 class Connections(Protocol):
     """Lends connections that are in no transaction, and commit each statement by itself."""
@@ -67,7 +70,12 @@ class AsyncpgConnections(_Transactions):
 
     async def close(self) -> None:
         if self._pool is not None:
-            await self._pool.close()
+            # Who was cut off in the middle of a statement gives its connection back when the server says something.
+            try:
+                async with asyncio.timeout(CLOSE):
+                    await self._pool.close()
+            except TimeoutError:
+                self._pool.terminate()
 
 
 class PsycopgConnections(_Transactions):

@@ -15,6 +15,7 @@ from everkeel.messaging.outbox import WAKEUP, Outbox
 from everkeel.messaging.relay.batch import Batch
 from everkeel.messaging.relay.config import RelayConfig
 from everkeel.messaging.relay.core import TopicHealth, by_topic, leases, suspect
+from everkeel.messaging.relay.ending import PATIENCE, ended, within
 from everkeel.messaging.relay.numbers import Counters, RelayStats, attempted, waiting, working
 from everkeel.runtime.backoff import Backoff, Jitter, exponential, jittered
 from everkeel.runtime.clock import Clock
@@ -113,7 +114,8 @@ class Relay(Part[RelayConfig]):
         self._due: list[float] = []  # when retries of ours are due, so that they need not wait for the poll
         self._stir = asyncio.Event()
         self._stopping = False
-        self._within = 10.0
+        self._ends_at = 0.0
+        self._overdue = asyncio.Event()  # what is not done by now is given up
         self._ended_running = asyncio.Event()
         self._ended_running.set()
         self._running: asyncio.Task[None] | None = None
@@ -146,6 +148,7 @@ class Relay(Part[RelayConfig]):
 
     def _begin(self) -> None:
         self._stopping = False
+        self._overdue.clear()
         self._ended_running.clear()
 
     async def _run(self) -> None:
@@ -154,41 +157,53 @@ class Relay(Part[RelayConfig]):
             asyncio.ensure_future(self._maintain()),
             asyncio.ensure_future(self._watch()),
         ]
+        looping = asyncio.ensure_future(self._loop())
+        overdue = asyncio.ensure_future(self._overdue.wait())
         try:
-            while not self._stopping:
-                self._stir.clear()
-                if await self._claim():
-                    continue
-                await self._wait()
+            # Not simply awaited: a claim from a store that has gone silent ends when the network says so, or never.
+            await asyncio.wait({looping, overdue}, return_when=asyncio.FIRST_COMPLETED)
+            if looping.done():
+                await looping
         finally:
-            for helper in helpers:
-                helper.cancel()
-            await asyncio.gather(*helpers, return_exceptions=True)
             try:
-                await self._finish(self._within if self._stopping else 0.0)
+                await ended([looping, overdue, *helpers])
+                await self._finish(max(0.0, self._ends_at - self.clock.monotonic()) if self._stopping else 0.0)
             finally:
                 self._ended_running.set()
 
+    async def _loop(self) -> None:
+        while not self._stopping:
+            self._stir.clear()
+            if await self._claim():
+                continue
+            await self._wait()
+
     async def stop(self, within: Seconds = 10.0) -> None:
-        """Claim nothing more, finish what is under way within so many seconds, and give back the rest."""
-        self._within = seconds(within)
+        """Claim nothing more, finish what is under way within so many seconds, and give back the rest. It ends a few
+        seconds later at most, whatever has gone silent; leases that could not be given back run out by themselves."""
+        length = seconds(within)
+        self._ends_at = self.clock.monotonic() + length
         self._stopping = True
         self._stir.set()
-        await self._ended_running.wait()
+        timer = self.clock.later(asyncio.get_running_loop(), length, self._overdue.set)
+        try:
+            await self._ended_running.wait()
+        finally:
+            timer.cancel()
         if self._running is not None:
             running, self._running = self._running, None
             await running
 
-    async def _finish(self, within: float) -> None:
+    async def _finish(self, within_seconds: float) -> None:
         if self._batches:
-            await asyncio.wait(set(self._batches), timeout=within)
-        for task in set(self._batches):
-            held = self._held.get(task, [])
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
-            if held:
-                with suppress(Exception):  # the store is away: the leases will run out by themselves
-                    await self.store.release(leases(held))
+            await asyncio.wait(set(self._batches), timeout=within_seconds)
+        held = [claimed for rows in self._held.values() for claimed in rows]
+        await ended(set(self._batches))
+        if held:
+            await within(PATIENCE[0], self._give_back(held))
+
+    async def _give_back(self, held: list[Claimed]) -> None:
+        await self.store.release(leases(held))
 
     async def __aenter__(self) -> Self:
         self._begin()  # here and not in the task: whoever leaves the block at once stops what has not begun yet
