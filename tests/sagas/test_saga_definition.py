@@ -69,6 +69,27 @@ WRONG = {
     "itself as compensation": (lambda: Step("a", do, do), "step 'a': compensation must not be the action itself"),
     "a group of one": (lambda: Parallel(Step("a", do)), "parallel: steps must be two steps or more"),
     "after in a group": (lambda: Parallel(Step("a", do, after="b"), Step("b", do)), "parallel: after is not for steps"),
+    "jitter": (lambda: Step("a", do, jitter="some"), "step 'a': jitter must be"),
+    "a list of rejections": (lambda: Step("a", do, rejects=[ValueError]), "step 'a': rejects must be an exception"),
+    "a rejection in quotes": (lambda: Step("a", do, rejects="ValueError"), "step 'a': rejects must be an exception"),
+    "a condition that is none": (lambda: Step("a", do, when=True), "step 'a': when must be a function of the context"),
+    "a pivot in words": (lambda: Step("a", do, pivot="yes"), "step 'a': pivot must be True or False (got 'yes')"),
+    "after a number": (lambda: Step("a", do, after=3), "step 'a': after must be a name, or a list of names (got 3)"),
+    "an input that is no class": (lambda: Saga("s", Step("a", do, undo), input="A"), "saga 's': input must be a class"),
+    "a result nobody makes": (lambda: Saga("s", Step("a", do, undo), returns=3), "saga 's': returns must be a funct"),
+    "two choreographed pivots": (
+        lambda: Choreography("c", reaction("a", pivot=True), reaction("b", pivot=True), starts="S"),
+        "choreography 'c': step 'b' is a second pivot, after 'a'",
+    ),
+    "beside the choreographed pivot": (
+        lambda: Choreography("c", reaction("a", pivot=True), Reaction("b", done="B", after=()), starts="S"),
+        "choreography 'c': step 'b' has no compensation",
+    ),
+    "an event without a type": (lambda: Reaction("a", done=""), "step 'a': done must be the type of an event"),
+    "a beginning without a type": (
+        lambda: Choreography("c", reaction("a"), starts=""),
+        "choreography 'c': starts must be the type of an event",
+    ),
     "a choreography without compensation": (
         lambda: Choreography("c", Reaction("a", done="A"), starts="S"),
         "choreography 'c': step 'a' has no compensation",

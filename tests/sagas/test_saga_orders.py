@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from everkeel.engines import MemoryEngine, PostgresEngine, SQLiteEngine
-from everkeel.errors import SagaCompensatedError, SagaConflictError, SagaStateError
+from everkeel.errors import ConfigError, SagaCompensatedError, SagaConflictError, SagaStateError
 from everkeel.runtime.events import everywhere, subscribe
 from everkeel.sagas import Orchestrator, Saga, Sagas, SagaState, Step
 
@@ -115,3 +115,17 @@ async def test_a_saga_that_cannot_be_read_here_is_not_written_over(virtual_time)
 
 def _fields(row: Any) -> dict[str, Any]:
     return {name: getattr(row, name) for name in row.__slots__}
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"step": None, "reason": "r"}, {"step": "pay", "reason": None}, {"step": "pay", "reason": "r", "actor": 7}],
+)
+async def test_an_order_that_is_no_text_is_refused_before_anything_is_read(virtual_time, wrong):
+    with pytest.raises(ConfigError, match=r"sagas\.skip: \w+ must be a text"):
+        await Sagas(MemoryEngine()).skip("o", **{"actor": "ada", **wrong})
+
+
+async def test_a_kind_that_there_is_not_is_refused(virtual_time):
+    with pytest.raises(ConfigError, match="sagas: kind must be 'orchestrated' or 'choreographed'"):
+        await Sagas(MemoryEngine()).list(kind="danced")

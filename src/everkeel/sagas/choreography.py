@@ -18,12 +18,12 @@ from everkeel.messaging.rows import row_of
 from everkeel.runtime.crash import crash_point
 from everkeel.runtime.settings import Count, Duration, Seconds
 from everkeel.sagas import hiding
-from everkeel.sagas.definition import DEADLINE, check_order
+from everkeel.sagas.definition import DEADLINE, check_compensations, check_order
 from everkeel.sagas.driver import change_of
 from everkeel.sagas.happenings import Begun, Done, Happening, Rejected, Undone
 from everkeel.sagas.machine import Decision, Shape, StepShape, begin, decide
 from everkeel.sagas.record import Record, decoded, encoded
-from everkeel.sagas.steps import checked, is_name
+from everkeel.sagas.steps import checked, is_name, names_of
 
 if TYPE_CHECKING:
     from everkeel.messaging.consumer.consumer import Consumer
@@ -72,10 +72,15 @@ class Reaction:
         if (compensation is None) != (undone is None):
             allowed = "belong together: who is asked to undo something must say that it was"
             raise ConfigError(owner, "compensation and undone", allowed, None)
+        for what, type in (("done", done), ("compensation", compensation), ("undone", undone)):
+            if (type is not None or what == "done") and not is_name(type, without=""):
+                raise ConfigError(owner, what, "must be the type of an event", repr(type))
+        if not isinstance(pivot, bool):
+            raise ConfigError(owner, "pivot", "must be True or False", repr(pivot))
         self.name, self.done, self.compensation, self.undone = name, done, compensation, undone
-        self.rejected = (rejected,) if isinstance(rejected, str) else tuple(rejected)
+        self.rejected = names_of(owner, "rejected", rejected) or ()
         self.by, self.topic, self.pivot = by, topic, pivot
-        self.after = None if after is None else (after,) if isinstance(after, str) else tuple(after)
+        self.after = names_of(owner, "after", after)
         self.confirm_within: float = checked(owner, "confirm_within", Duration(), confirm_within)
         self.undo_attempts: int = checked(owner, "undo_attempts", Count(at_least=1), undo_attempts)
 
@@ -120,6 +125,8 @@ class Choreography:
         owner = f"choreography {name!r}"
         if not steps or not all(isinstance(step, Reaction) for step in steps):
             raise ConfigError(owner, "steps", "must be reactions, at least one", repr(steps))
+        if not is_name(starts, without=""):
+            raise ConfigError(owner, "starts", "must be the type of an event", repr(starts))
         self.name, self.steps, self.starts, self.topic, self.source = name, steps, starts, topic, source
         self.version: int = checked(owner, "version", Count(at_least=1), version)
         self.deadline: float | None = None if deadline is None else checked(owner, "deadline", Duration(), deadline)
@@ -135,19 +142,9 @@ class Choreography:
             self.after[step.name] = before if step.after is None else step.after
             before = (step.name,)
         check_order(owner, self.after)
-        self._check_compensations(owner)
+        allowed = "has no compensation: say which event asks for it, and which confirms it, or make it the pivot"
+        check_compensations(owner, self.steps, self.after, allowed)
         self.meanings: Mapping[str, tuple[str | None, str]] = self._meanings(owner)
-
-    def _check_compensations(self, owner: str) -> None:
-        pivot = next((step.name for step in self.steps if step.pivot), None)
-        past = False
-        for step in self.steps:
-            past = past or step.name == pivot
-            if not past and step.compensation is None:
-                allowed = (
-                    "has no compensation: say which event asks for it, and which confirms it, or make it the pivot"
-                )
-                raise ConfigError(owner, f"step {step.name!r}", allowed, None)
 
     def _meanings(self, owner: str) -> dict[str, tuple[str | None, str]]:
         found: dict[str, tuple[str | None, str]] = {self.starts: (None, "starts")}

@@ -71,10 +71,19 @@ class Saga(Generic[I, S, R]):
             raise ConfigError(owner, "on_blocked", "must be 'stop' or 'continue'", repr(on_blocked))
         self.on_blocked: Literal["stop", "continue"] = on_blocked
         self.redact = hiding.fields(owner, redact)
+        for what, cls in (("input", input), ("state", state), ("result", result)):
+            if cls is not None and not _is_class(cls):
+                raise ConfigError(owner, what, "must be a class", repr(cls))
+        if returns is not None and not callable(returns):
+            raise ConfigError(owner, "returns", "must be a function of the context", repr(returns))
         self.input, self.state, self.result, self.returns = input, state, result, returns
         self.steps, self.after = _arranged(owner, steps)
         check_order(owner, self.after)
-        _check_compensations(owner, self.steps, self.after)
+        allowed = (
+            "has no compensation: give it one, say compensation=NOTHING if it has no effect, or make it, or one before "
+            "it, the pivot"
+        )
+        check_compensations(owner, self.steps, self.after, allowed)
 
     @cached_property
     def by_name(self) -> Mapping[str, Step]:
@@ -147,6 +156,10 @@ class Saga(Generic[I, S, R]):
 # ------------------------------------------------------------------ checks
 
 
+def _is_class(value: object) -> bool:
+    return isinstance(value, type) or hasattr(value, "__args__")  # also list[int], int | None
+
+
 def _arranged(owner: str, parts: Iterable[Step | Parallel]) -> tuple[tuple[Step, ...], dict[str, tuple[str, ...]]]:
     """The steps in their order, and what each waits for."""
     steps: list[Step] = []
@@ -187,7 +200,8 @@ def check_order(owner: str, after: Mapping[str, Sequence[str]]) -> None:
         done.update(free)
 
 
-def _check_compensations(owner: str, steps: Sequence[Step], after: Mapping[str, Sequence[str]]) -> None:
+def check_compensations(owner: str, steps: Sequence[Any], after: Mapping[str, Sequence[str]], allowed: str) -> None:
+    """There is one pivot at most, and what does not come after it can be undone; `allowed` says how."""
     pivots = [step.name for step in steps if step.pivot]
     if len(pivots) > 1:
         raise ConfigError(owner, f"step {pivots[1]!r}", f"is a second pivot, after {pivots[0]!r}", None)
@@ -198,10 +212,6 @@ def _check_compensations(owner: str, steps: Sequence[Step], after: Mapping[str, 
     for step in steps:
         past = bool(pivots) and (step.name == pivots[0] or follows(step.name, pivots[0]))
         if not past and step.compensation is None:
-            allowed = (
-                "has no compensation: give it one, say compensation=NOTHING if it has no effect, or make it, or one "
-                "before it, the pivot"
-            )
             raise ConfigError(owner, f"step {step.name!r}", allowed, None)
 
 

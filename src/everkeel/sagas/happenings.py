@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
+from everkeel.errors import ConfigError
+
 
 @dataclass(frozen=True, slots=True)
 class Begun:
@@ -83,6 +85,12 @@ class Order:
 
     actor: str = "everkeel"
     reason: str = ""
+
+    def __post_init__(self) -> None:
+        for name in ("actor", "reason", "step"):
+            value = getattr(self, name, "")
+            if not isinstance(value, str):
+                raise ConfigError(f"sagas.{word_of(self)}", name, "must be a text", repr(value))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

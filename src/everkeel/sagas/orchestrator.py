@@ -44,6 +44,7 @@ from everkeel.sagas.performing import Report
 from everkeel.sagas.record import Record, StepRecord, encoded
 from everkeel.sagas.service import WAKEUP
 from everkeel.sagas.starting import check_known, check_same, checked_input, new_id
+from everkeel.sagas.steps import checked
 from everkeel.sagas.waiting import until_over
 from everkeel.sagas.watching import Watcher
 from everkeel.sagas.writer import Writer
@@ -201,7 +202,7 @@ class Orchestrator(Part[OrchestratorConfig]):
         check_known(self, saga, id)
         key = new_id(saga, id, correlation_id)
         given = checked_input(saga, input)
-        within = saga.deadline if deadline is None else self._checked("deadline", Duration(), deadline)
+        within = saga.deadline if deadline is None else checked(f"saga {saga.name!r}", "deadline", Duration(), deadline)
         record = Record(
             id=key, type=saga.name, version=saga.version, input=given, data=saga.first_state(),
             correlation_id=correlation_id, redact=saga.redact,

@@ -70,6 +70,8 @@ class Sagas:
         """A page of sagas, the newest first; `cursor` is the `next` of the page before. See `SagaFilter`."""
         if isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit <= 1000:
             raise ConfigError("sagas", "limit", "must be a whole number from 1 to 1000", repr(limit))
+        if kind not in (None, "orchestrated", "choreographed"):
+            raise ConfigError("sagas", "kind", "must be 'orchestrated' or 'choreographed'", repr(kind))
         wanted = SagaFilter(
             type=type, kind=kind, state=_states(state), active=active, cause=cause, step=step, correlation=correlation,
             timed_out=timed_out, attention=attention, since=since, until=until,

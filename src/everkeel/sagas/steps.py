@@ -92,17 +92,27 @@ class Step:
         self.undo_timeout = None if undo_timeout is None else checked(owner, "undo_timeout", Duration(), undo_timeout)
         try:
             self.backoff = as_backoff(backoff)
-            self.jitter: Jitter = as_jitter(jitter)
         except ValueError as error:
             raise ConfigError(owner, "backoff", str(error), repr(backoff)) from None
+        try:
+            self.jitter: Jitter = as_jitter(jitter)
+        except ValueError as error:
+            raise ConfigError(owner, "jitter", str(error), repr(jitter)) from None
         for what, around in (("policies", policies), ("undo_policies", undo_policies)):
             if around is not None and not hasattr(around, "acall"):
                 raise ConfigError(owner, what, "must be a policy, a pipeline or a guard", repr(around))
         if on_unknown not in ("retry", "compensate"):
             raise ConfigError(owner, "on_unknown", "must be 'retry' or 'compensate'", repr(on_unknown))
+        if not _is_rejection(rejects):  # a list, or a name in quotes, would match nothing, and nobody would know
+            allowed = "must be an exception class, a tuple of them, or a function of the exception"
+            raise ConfigError(owner, "rejects", allowed, repr(rejects))
+        if when is not None and not callable(when):
+            raise ConfigError(owner, "when", "must be a function of the context", repr(when))
+        if not isinstance(pivot, bool):
+            raise ConfigError(owner, "pivot", "must be True or False", repr(pivot))
         self.policies, self.undo_policies = policies, undo_policies
         self.rejects, self.on_unknown, self.pivot, self.when = rejects, on_unknown, pivot, when
-        self.after = None if after is None else (after,) if isinstance(after, str) else tuple(after)
+        self.after = names_of(owner, "after", after)
 
     @cached_property
     def awaited(self) -> bool:
@@ -150,11 +160,27 @@ def checked(owner: str, parameter: str, kind: Kind, value: Any) -> Any:
         raise ConfigError(owner, parameter, str(error), repr(value)) from None
 
 
+def names_of(owner: str, parameter: str, names: object) -> tuple[str, ...] | None:
+    """One name or several, as they are kept."""
+    if names is None:
+        return None
+    listed = (names,) if isinstance(names, str) else tuple(names) if isinstance(names, list | tuple | set) else ("",)
+    if not all(isinstance(name, str) and name for name in listed):
+        raise ConfigError(owner, parameter, "must be a name, or a list of names", repr(names))
+    return listed
+
+
 def is_name(name: object, *, without: str) -> bool:
     """May a saga or a step be called so? It stands in keys, lists and pictures."""
     if not isinstance(name, str) or not name.strip() or not name.isprintable() or len(name) > 200:
         return False
     return not any(mark in name for mark in without)
+
+
+def _is_rejection(rejects: object) -> bool:
+    if isinstance(rejects, tuple):
+        return all(isinstance(one, type) and issubclass(one, BaseException) for one in rejects)
+    return issubclass(rejects, BaseException) if isinstance(rejects, type) else callable(rejects)
 
 
 def _is_awaited(work: Any) -> bool:
