@@ -9,8 +9,10 @@ from http.cookies import SimpleCookie
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from starlette.requests import Request
 
 from everkeel.control.access import Principal, Role, Sessions, Token, Tokens
+from everkeel.control.admission import cookie_name
 from everkeel.errors import ConfigError
 
 OURS = {"X-Everkeel-Request": "1"}
@@ -105,6 +107,31 @@ def test_a_session_of_another_process_is_nothing_here(make_plane, client_of, sec
     cookie = client_of(make_plane(), None).post("/session", json={"token": secrets["admin"]}).headers["set-cookie"]
     answer = client_of(make_plane(), None).get("/health", headers={"Cookie": cookie.partition(";")[0]})
     assert answer.status_code == 401
+
+
+def test_services_on_several_ports_of_a_host_have_a_session_each(make_plane, client_of, secrets):
+    """A browser sends the cookies of a host to all of its ports."""
+    pages = [client_of(make_plane(), None, base_url=f"http://127.0.0.1:{port}") for port in (8001, 8002)]
+    sent = [one.post("/session", json={"token": secrets["admin"]}).headers["set-cookie"] for one in pages]
+    assert [cookie.partition("=")[0] for cookie in sent] == ["everkeel_session_8001", "everkeel_session_8002"]
+    both = {"Cookie": "; ".join(cookie.partition(";")[0] for cookie in sent)}
+    assert [one.get("/policies", headers=both).status_code for one in pages] == [200, 200]
+    assert pages[0].delete("/session", headers={**both, **OURS}).status_code < 300
+    assert [one.get("/policies", headers=both).status_code for one in pages] == [401, 200]
+
+
+@pytest.mark.parametrize(
+    ("host", "name"),
+    [
+        ("shop.example", "everkeel_session"),
+        ("[::1]", "everkeel_session"),
+        ("[::1]:8001", "everkeel_session_8001"),
+        ("shop.example:; Domain=evil", "everkeel_session"),
+        ("shop.example:123456", "everkeel_session"),
+    ],
+)
+def test_only_a_port_can_be_in_the_name_of_the_cookie(host, name):
+    assert cookie_name(Request({"type": "http", "headers": [(b"host", host.encode())]})) == name
 
 
 # ------------------------------------------------------------------ the core

@@ -80,7 +80,7 @@ class Admission:
             scheme, _, secret = authorization.partition(" ")
             token = self._tokens.find(secret.strip()) if scheme.lower() == "bearer" else None
             return (None if token is None else Principal(token.name, token.role)), False
-        cookie = request.cookies.get(COOKIE)
+        cookie = request.cookies.get(cookie_name(request))
         if cookie is None:
             return None, False
         return self._sessions.read(cookie, self._tokens, self._clock.time()), True
@@ -91,7 +91,7 @@ class Admission:
             return principal
         if self._nobody_can():
             raise _closed()
-        if "authorization" in request.headers or COOKIE in request.cookies:
+        if "authorization" in request.headers or cookie_name(request) in request.cookies:
             _log.warning(
                 "wrong credentials from %s for %s %r", _address(request), request.method, request.scope["path"]
             )
@@ -134,7 +134,7 @@ class Admission:
 
     def end_session(self, request: Request) -> str:
         """End the session of this request; the cookie that makes the browser forget it."""
-        cookie = request.cookies.get(COOKIE)
+        cookie = request.cookies.get(cookie_name(request))
         if cookie is not None:
             self._sessions.end(cookie, self._clock.time())
         return self._cookie(request, "", 0)
@@ -144,7 +144,17 @@ class Admission:
         path = request.scope.get("root_path", "") or ""
         place = path if path.endswith(self._path) else path + self._path
         flags = f"; Path={place}; Max-Age={seconds}; HttpOnly; SameSite=Strict"
-        return f"{COOKIE}={value}{flags}{'; Secure' if secure else ''}"
+        return f"{cookie_name(request)}={value}{flags}{'; Secure' if secure else ''}"
+
+
+def cookie_name(request: Request) -> str:
+    """What the cookie is called at this address.
+
+    A host's cookies are for all of its ports, and there may be a service on each, as on a developer's machine: signing
+    in to one must not end the session of another.
+    """
+    port = request.headers.get("host", "").rpartition(":")[2]
+    return f"{COOKIE}_{port}" if port.isdecimal() and len(port) <= 5 else COOKIE
 
 
 def must_be_our_page(request: Request) -> None:

@@ -57,7 +57,10 @@ def document(sections: Iterable[Section], prefix: str) -> dict[str, Any]:
                     "type": "apiKey",
                     "in": "cookie",
                     "name": "everkeel_session",
-                    "description": "Of a page, begun with POST /session. Changes also need X-Everkeel-Request.",
+                    "description": (
+                        "Of a page, begun with POST /session; where the address has a port, _PORT follows its name. "
+                        "Changes also need X-Everkeel-Request."
+                    ),
                 },
             },
         },
