@@ -60,5 +60,9 @@ POSTGRES_TABLES = (
 )
 SQLITE_TABLES = _tables("REAL", "INTEGER")
 
-LANES = ("CREATE INDEX everkeel_dead_letters_lanes ON everkeel_dead_letters (consumer, topic, key)",)
-"""A later step: to count a consumer's letters, and to find those of a key, also when they are finished."""
+LANES = ("CREATE INDEX everkeel_dead_letters_lanes ON everkeel_dead_letters (consumer, key)",)
+"""A later step: to count a consumer's letters, and to find those of a key, also when they are finished.
+
+Without the topic: with it, a planner that knows nothing of the table yet takes this for as good a way to the letters of
+one event as the unique index is, and reads all of a consumer's.
+"""
