@@ -9,6 +9,7 @@ import asyncio
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
 from playwright.async_api import Page, async_playwright
 
@@ -39,20 +40,23 @@ async def main() -> int:
         await scene.provider(mode="down")
         await asyncio.sleep(14)
         await page.screenshot(path=PICTURES / "shop-outage.png")
-        if await page.get_by_role("link", name="Sagas").count():
-            await _picture_of_sagas(page)
-        await scene.provider(mode="fine")
         buying.cancel()
         await asyncio.wait([buying])
+        await _picture_of_sagas(scene, page)
         await browser.close()
     return 0
 
 
-async def _picture_of_sagas(page: Page) -> None:
+async def _picture_of_sagas(scene: Scene, page: Page) -> None:
+    """Those that turn back, and the story of one that has."""
     await page.get_by_role("link", name="Sagas").click()
-    await asyncio.sleep(3)
+    await asyncio.sleep(7)
     await page.screenshot(path=PICTURES / "shop-sagas.png")
-    await page.locator(".row a").first.click()
+    found: list[Any] = []
+    while not found:
+        query = {"type": "fulfilment", "state": "compensated"}
+        found = (await scene.ask("orders", "GET", "/sagas", params=query))["sagas"]
+    await page.evaluate(f"location.hash = '#/sagas/{found[0]['id']}'")
     await asyncio.sleep(2)
     await page.screenshot(path=PICTURES / "shop-saga.png")
 
