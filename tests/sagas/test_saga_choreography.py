@@ -12,7 +12,7 @@ from everkeel.engines import MemoryEngine
 from everkeel.errors import ConfigError, TooEarlyError
 from everkeel.messaging import Consumer, Event, MemoryTransport, Outbox
 from everkeel.messaging.rows import event_of
-from everkeel.sagas import Choreography, Orchestrator, Reaction, SagaState, StepStatus
+from everkeel.sagas import Choreography, Orchestrator, Reaction, Saga, SagaState, Step, StepStatus
 
 ORDER = Choreography(
     "order",
@@ -185,3 +185,48 @@ async def test_services_over_a_transport_are_followed_end_to_end(virtual_time):
             saga = await orchestrator.sagas.get("o-7")
             assert (saga.state, saga.error) == (SagaState.COMPENSATED, "PaymentFailed: no funds")
             assert stock == []
+
+
+async def test_an_event_that_names_a_saga_of_another_kind_moves_nothing(virtual_time):
+    async def hang(context: Any) -> None:
+        await asyncio.sleep(1e6)
+
+    async def nothing(context: Any) -> None:
+        pass
+
+    saga: Saga[Any, Any, Any] = Saga("orchestrated", Step("pay", hang, nothing), deadline=None)
+    async with MemoryEngine() as engine, Orchestrator(engine, ORDER, saga) as orchestrator:
+        await orchestrator.start(saga, id="o-1")
+        assert not await orchestrator.observe(Event("PaymentTaken", source="/test", correlation_id="o-1"))
+        assert await statuses(orchestrator) == {"pay": StepStatus.RUNNING}
+
+
+NEWER = Choreography(
+    "order",
+    Reaction("pay", done="PaymentTaken", compensation="RefundPayment", undone="PaymentRefunded"),
+    starts="OrderPlaced",
+    version=2,
+)
+
+
+async def test_what_somebody_heard_who_has_not_its_version_is_carried_on_by_who_has(virtual_time):
+    async with MemoryEngine() as engine:
+        old, new = Orchestrator(engine, ORDER), Orchestrator(engine, NEWER)
+        for event in (said("OrderPlaced"), said("StockReserved"), said("OrderShipped")):
+            await old.observe(event)
+        await new.observe(said("PaymentTaken"))  # the last one, and nobody here knows that
+        async with old:
+            await asyncio.sleep(6)
+            assert (await old.sagas.get("o-1")).state is SagaState.COMPLETED
+
+
+async def test_a_choreography_whose_steps_changed_in_its_version_parks_what_began_before(virtual_time):
+    changed = Choreography("order", *ORDER.steps[:2], starts="OrderPlaced")
+    async with MemoryEngine() as engine:
+        await Orchestrator(engine, ORDER).observe(said("OrderPlaced"))
+        orchestrator = Orchestrator(engine, changed)
+        await orchestrator.observe(said("StockReserved"))
+        view = await orchestrator.sagas.get("o-1")
+        assert (view.state, view.summary.cause) == (SagaState.PARKED, "changed_definition")
+        assert view.error == "the steps of order@1 have changed (ship removed): raise its version instead"
+        assert view.steps["reserve"].status is StepStatus.DONE, "what was said is not forgotten"

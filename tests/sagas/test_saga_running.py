@@ -790,3 +790,36 @@ async def test_a_step_that_is_interrupted_before_it_begins_says_so(virtual_time,
         assert (await orchestrator.wait("o", 10)).state is SagaState.COMPENSATED
         assert driver.gone.done()
     assert shop.log == []
+
+
+@pytest.mark.parametrize("change", ["added", "removed"])
+async def test_steps_that_changed_within_a_version_park_what_began_before(virtual_time, shop, change):
+    shop.acts["charge"] = hang
+    before = order(shop, deadline=None)
+    names = ["reserve", "charge", "ship", "mail"] if change == "added" else ["reserve", "ship"]
+    after: Saga[Any, Any, Any] = Saga("order", *map(shop.step, names), deadline=None)
+    async with MemoryEngine() as engine:
+        async with Orchestrator(engine, before) as orchestrator:
+            await orchestrator.start(before, id="o")
+            await asyncio.sleep(1)
+            await orchestrator.stop(0)
+        async with Orchestrator(engine, after) as orchestrator:
+            assert (await orchestrator.wait("o")).state is SagaState.PARKED
+            view = await orchestrator.sagas.get("o")
+        assert view.summary.cause == "changed_definition"
+        assert f"the steps of order@1 have changed ({'mail' if change == 'added' else 'charge'} {change})" in view.error
+        del shop.acts["charge"]
+        async with Orchestrator(engine, before) as orchestrator:  # rolled back, and resumed
+            await orchestrator.sagas.resume("o", actor="ada")
+            assert (await orchestrator.wait("o")).state is SagaState.COMPLETED
+
+
+async def test_a_saga_with_a_long_timeline_still_knows_how_long_it_took(virtual_time, shop):
+    shop.acts["ship"] = [ConnectionError("no road")] * 300
+    saga = Saga("order", shop.step("charge", pivot=True), shop.step("ship", backoff=1.0, jitter=None), deadline=None)
+    heard: list[Any] = []
+    async with running(saga) as orchestrator:
+        orchestrator.subscribe(heard.append, events.SagaCompleted)
+        await orchestrator.run(saga, id="o")
+        assert len((await orchestrator.sagas.get("o")).timeline) == 500
+    assert heard[0].duration >= 300

@@ -20,7 +20,7 @@ from everkeel.runtime.settings import Count, Duration, Seconds
 from everkeel.sagas import hiding
 from everkeel.sagas.definition import DEADLINE, check_compensations, check_order
 from everkeel.sagas.driver import change_of
-from everkeel.sagas.happenings import Begun, Done, Happening, Rejected, Undone
+from everkeel.sagas.happenings import Begun, Done, Happening, Poisoned, Rejected, Undone
 from everkeel.sagas.machine import Decision, Shape, StepShape, begin, decide
 from everkeel.sagas.record import Record, decoded, encoded
 from everkeel.sagas.steps import checked, is_name, names_of
@@ -284,6 +284,8 @@ class Tracker:
             row = await self._host.store.load(id, tx=tx)
             if row is None:
                 row = await self._create(definition, id, event, tx)
+            if row.type != definition.name or row.kind != "choreographed":
+                return False  # another saga's id: what somebody says about theirs must not move this one
             if await self._take(row, happening, tx):
                 return True
         raise SagaConflictError(definition.name, id, "others change it all the time; it will be tried again")
@@ -316,12 +318,18 @@ class Tracker:
         if not isinstance(happening, Begun) and getattr(happening, "step", None) not in record.steps:
             return True  # it began with another version, which has no such step
         shape = None if definition is None else definition.shape
-        decision = decide(record, shape, happening, row.now)
+        told: list[Happening] = [happening]
+        if shape is not None and (why := shape.differs(record)) is not None:
+            shape = None
+            told.append(Poisoned(why, "changed_definition"))
+        decision = decide(record, shape, told, row.now)
         if not decision.entries and decision.record == record:
             return True
-        commands = [] if definition is None else definition.commands(decision)
+        commands = [] if definition is None or shape is None else definition.commands(decision)
         rows = [*self._host.rows(decision, ()), *(row_of(event, topic) for event, topic in commands)]
         due = None if decision.look_at is None else max(0.0, decision.look_at - row.now)
+        if shape is None and not decision.resting:
+            due = 0.0  # it is only noted: what follows, and perhaps its end, is for somebody who has the definition
         change = replace(change_of(decision, row.revision, keep=False, due=due), emit=rows)
         crash_point("saga.before_save")
         saved = await self._host.store.save(change, tx=tx)

@@ -158,9 +158,14 @@ class _Drawing:
             yield _path("way", f"M{a.x:.1f} {a.waist:.1f}H{x:.1f}V{b.waist:.1f}H{b.x - 2:.1f}")
         for lane, (late, early) in enumerate(self.long_back, 1):
             a, b, x = self.undos[late], self.undos[early], self.left + self.inner + 14 + LANE * (lane - 1)
-            yield _path(
-                "back", f"M{a.x + a.width:.1f} {a.waist - 6:.1f}H{x:.1f}V{b.waist + 6:.1f}H{b.x + b.width + 2:.1f}"
-            )
+            start = f"M{a.x + a.width:.1f} {a.waist - 6:.1f}H{x:.1f}"
+            if any(
+                box.y == b.y and box.x > b.x for box in self.undos.values()
+            ):  # from below: it would cross the others
+                below = b.bottom + 14 + 3 * (lane % 4)
+                yield _path("back", f"{start}V{below:.1f}H{b.middle:.1f}V{b.bottom + 2:.1f}")
+            else:
+                yield _path("back", f"{start}V{b.waist + 6:.1f}H{b.x + b.width + 2:.1f}")
 
     def _legend(self) -> str:
         parts = ["→ the way forward"] if self.picture.ordered else []

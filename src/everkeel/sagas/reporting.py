@@ -25,7 +25,8 @@ def event_of(record: Record, entry: Entry) -> events.Event | None:
     """The event that a line stands for; None for lines nobody is told about."""
     about: dict[str, Any] = {"policy": record.type, "policy_type": "saga", "saga_id": record.id}
     step, attempt, detail = entry.step or "", entry.attempt or 0, entry.detail or ""
-    began = next((line.at for line in record.timeline if line.what == "started"), entry.at)
+    # Not where its timeline begins: of a long one the first lines are gone.
+    began = next((line.at for line in record.timeline if line.what == "started"), record.created_at or entry.at)
     match entry.what:
         case "started":
             return events.SagaStarted(**about)

@@ -43,6 +43,16 @@ class Shape:
         """Each step by its name."""
         return {step.name: step for step in self.steps}
 
+    def differs(self, record: Record) -> str | None:
+        """Why a saga cannot be carried on with this definition: it began with other steps. None: it can."""
+        if self.by_name.keys() == record.steps.keys():
+            return None
+        gone, new = record.steps.keys() - self.by_name.keys(), self.by_name.keys() - record.steps.keys()
+        parts = [f"{', '.join(sorted(names))} {what}" for names, what in ((gone, "removed"), (new, "added")) if names]
+        return (
+            f"the steps of {record.type}@{record.version} have changed ({'; '.join(parts)}): raise its version instead"
+        )
+
     @cached_property
     def behind(self) -> Mapping[str, frozenset[str]]:
         """The steps that come after each, directly or not: they are undone before it."""

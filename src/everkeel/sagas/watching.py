@@ -92,6 +92,9 @@ class Watcher:
             host.soon(self._park(row, str(error), "poison"))
             return
         assert definition is not None  # only what is known was claimed
+        if (why := definition.shape.differs(record)) is not None:
+            host.soon(self._park(row, why, "changed_definition"))
+            return
         if isinstance(definition, Choreography):
             host.soon(self._attend(definition, row, record))
         else:
