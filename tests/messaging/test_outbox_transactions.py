@@ -584,6 +584,34 @@ def test_the_engine_can_use_a_pool_of_the_callers(postgres_dsn, kind):
     asyncio.run(main())
 
 
+@pytest.mark.require_server("postgres")
+@pytest.mark.parametrize("driver", ["asyncpg", "psycopg"])
+def test_one_connection_is_enough_and_who_waits_for_a_second_one_is_told(postgres_dsn, driver, monkeypatch):
+    from everkeel.engines import ErrorInfo
+    from everkeel.messaging import MemoryTransport
+
+    async def main():
+        async with PostgresEngine(postgres_dsn, driver=driver, connections=1) as engine:
+            outbox = Outbox(engine, transport=MemoryTransport())
+            async with asyncio.timeout(30), outbox.relay(poll=0.02):
+                await asyncio.gather(*(outbox.write(placed(n)) for n in range(20)))
+                async with outbox.transaction() as tx:
+                    await outbox.write(placed(20), tx=tx)
+                while await depth(outbox):  # noqa: ASYNC110 - what we wait for happens in a server
+                    await asyncio.sleep(0.02)
+            await outbox.write(placed(21))
+            (claimed,) = await engine.outbox.claim("me", 1, 60)
+            assert await engine.outbox.bury(claimed.lease, ErrorInfo.of("no"), reason="attempts")
+            monkeypatch.setattr("everkeel.engines.postgres.connections.ACQUIRE", 0.05)
+            async with engine.transaction() as tx:
+                with pytest.raises(TimeoutError, match="writes without giving it as tx waits for a second one"):
+                    await outbox.write(placed(22))
+                await outbox.write(placed(23), tx=tx)
+            assert await depth(outbox) == 1
+
+    asyncio.run(main())
+
+
 def test_what_is_no_pool_is_an_error_that_says_what_is():
     with pytest.raises(ConfigError, match="pool must be asyncpg's Pool"):
         PostgresEngine(pool=object())

@@ -16,6 +16,17 @@ CLOSE = 5.0
 """Seconds for which connections may be waited for that somebody still uses when the engine is closed."""
 
 
+ACQUIRE = 30.0
+"""Seconds for which a connection is waited for. Whoever holds one while waiting for another may wait for itself."""
+
+
+def _none_free(most: int) -> str:
+    return (
+        f"no connection within {ACQUIRE:g} s: the server does not answer, or all {most} are in use; code that holds a "
+        "transaction and writes without giving it as tx waits for a second one (see connections of PostgresEngine)"
+    )
+
+
 class Connections(Protocol):
     """Lends connections that are in no transaction, and commit each statement by itself."""
 
@@ -63,10 +74,19 @@ class AsyncpgConnections(_Transactions):
 
     def acquire(self) -> Any:
         if self._pool is None:
-            raise RuntimeError(
-                "PostgresEngine is not started: use it in `async with engine:`, or `await engine.start()`"
-            )
-        return self._pool.acquire()
+            raise RuntimeError("PostgresEngine is not started: `async with engine:` or `await engine.start()`")
+        return self._acquire()
+
+    @asynccontextmanager
+    async def _acquire(self) -> AsyncIterator[Any]:
+        try:
+            connection = await self._pool.acquire(timeout=ACQUIRE)
+        except TimeoutError:
+            raise TimeoutError(_none_free(self._most)) from None
+        try:
+            yield connection
+        finally:
+            await self._pool.release(connection)
 
     async def close(self) -> None:
         if self._pool is not None:
@@ -82,7 +102,7 @@ class PsycopgConnections(_Transactions):
     """A few connections of psycopg's, kept open between uses."""
 
     def __init__(self, dsn: str, most: int, *, pooler: bool) -> None:
-        self._dsn = dsn
+        self._dsn, self._most = dsn, most
         self._options: dict[str, Any] = {"prepare_threshold": None} if pooler else {}
         self._places = asyncio.Semaphore(most)
         self._idle: list[Any] = []
@@ -95,7 +115,12 @@ class PsycopgConnections(_Transactions):
     async def acquire(self) -> AsyncIterator[Any]:
         import psycopg
 
-        async with self._places:
+        try:
+            async with asyncio.timeout(ACQUIRE):
+                await self._places.acquire()
+        except TimeoutError:
+            raise TimeoutError(_none_free(self._most)) from None
+        try:
             while self._idle and self._idle[-1].closed:
                 self._idle.pop()
             if self._idle:
@@ -108,6 +133,8 @@ class PsycopgConnections(_Transactions):
                 await connection.close()  # in a state nobody knows; the next one is cheap compared with a wrong one
                 raise
             self._idle.append(connection)
+        finally:
+            self._places.release()
 
     async def close(self) -> None:
         while self._idle:
