@@ -15,6 +15,8 @@ from pathlib import Path
 import pytest
 
 from everkeel.cli.main import main
+from everkeel.demo.shop.audit import Check
+from everkeel.demo.shop.scenarios import Outcome
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -145,6 +147,35 @@ def test_a_server_that_is_not_installed_is_named(capsys, monkeypatch) -> None:
     monkeypatch.setattr(servers, "missing", lambda name: name == "redis")
     assert main(["demo", "--transport", "redis"]) == 1
     assert "redis is not installed on this machine" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("found", "interrupt", "code", "last"),
+    [
+        (7, None, 0, "Nothing was lost, and nothing was done twice."),
+        (8, None, 1, "Something is wrong: see above."),
+        (7, KeyboardInterrupt, 130, "Ended after 0 whole rounds, before the books could be checked."),
+    ],
+)
+@pytest.mark.parametrize("as_json", [False, True])
+def test_the_exit_status_and_the_last_words_say_whether_the_books_are_right(
+    capsys, monkeypatch, found, interrupt, code, last, as_json
+) -> None:
+    async def played(report, names, **how) -> None:
+        report.outcomes = [Outcome("happy", "Everything works", 1, 1)]
+        if interrupt is not None:
+            raise interrupt
+        report.checks = [Check("seven is seven", 7, found)]
+
+    monkeypatch.setattr("everkeel.demo.shop.director.direct", played)
+    assert main(["demo", *(["--json"] if as_json else [])]) == code
+    printed = capsys.readouterr().out
+    if as_json:
+        assert json.loads(printed)["right"] is (code == 0)
+    else:
+        assert last in printed
+        assert "Everything works" in printed
+        assert ("expected 7, found 8" in printed) == (code == 1)
 
 
 def test_a_service_that_does_not_start_is_an_error_with_its_log(capsys, monkeypatch, tmp_path) -> None:

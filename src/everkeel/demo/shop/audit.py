@@ -70,8 +70,8 @@ async def audit(books: Mapping[str, Books], accepted: Mapping[str, Mapping[str, 
         Check("every order that was accepted is in the books", sorted(accepted), sorted(found), f"{len(found):,}"),
         Check("no order is still open", [], sorted(id for id, (status, _) in found.items() if status == "placed")),
         Check(
-            "money charged equals orders confirmed", sum(confirmed.values()), sum(net.values()),
-            f"{sum(confirmed.values()) / 100:,.2f}",
+            "money charged equals orders confirmed", _money(sum(confirmed.values())), _money(sum(net.values())),
+            _money(sum(confirmed.values())),
         ),
         Check(
             "what was paid for is what was confirmed",
@@ -84,3 +84,7 @@ async def audit(books: Mapping[str, Books], accepted: Mapping[str, Mapping[str, 
         Check("every event was delivered", dict.fromkeys(books, 0), waiting),
         Check("every dead letter was dealt with", dict.fromkeys(books, 0), letters),
     ]  # fmt: skip
+
+
+def _money(cents: int) -> str:
+    return f"{cents / 100:,.2f}"
