@@ -14,7 +14,7 @@ from enum import StrEnum
 from typing import Any, Literal, Protocol
 from uuid import uuid4
 
-from everkeel.engines.rows import DeadLetterRow
+from everkeel.engines.rows import DeadLetterRow, storable
 from everkeel.errors import ConfigError
 
 
@@ -95,6 +95,9 @@ class AuditRow:
     reason: str
 
 
+_TEXTS = ("consumer", "type", "error", "topic", "key", "source", "event_id", "saga", "correlation", "reason")
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LetterFilter:
     """Which letters: those that fit everything given; `since` and `until` bound the last failure (seconds of 1970)."""
@@ -115,6 +118,11 @@ class LetterFilter:
     until: float | None = None
     older_than: float | None = None
     """The last failure is at least so many seconds ago, by the store's clock."""
+
+    def __post_init__(self) -> None:
+        for name in _TEXTS:  # what no store can keep is found in none, which is no error
+            if isinstance(value := getattr(self, name), str):
+                object.__setattr__(self, name, storable(value))
 
     def matches(self, row: DeadLetterRow, now: float) -> bool:
         """Does a letter fit? Stores with a query language of their own say the same in it."""

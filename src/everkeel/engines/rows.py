@@ -3,12 +3,28 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
 MOST_ERROR_TEXT = 8192
 """Characters of an error's text that are kept: a message of megabytes must not fill the store."""
+
+
+_UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
+
+
+def storable(text: str) -> str:
+    """A text as every database can keep it: PostgreSQL has no NUL, and half a character cannot be written as UTF-8.
+
+    Errors have both, from broken input and from names of files. Without this, what failed because of them could not
+    even be given up on.
+
+    >>> storable("caf\\udce9")
+    'caf\ufffd'
+    """
+    return _UNSTORABLE.sub("\N{REPLACEMENT CHARACTER}", text) if _UNSTORABLE.search(text) else text
 
 
 def inbox_key(source: str, id: str) -> str:
@@ -94,14 +110,14 @@ class ErrorInfo:
         ErrorInfo(type='ValueError', text='no such account')
         """
         if error is None or isinstance(error, str):
-            return cls("", (error or "")[:MOST_ERROR_TEXT])
+            return cls("", storable((error or "")[:MOST_ERROR_TEXT]))
         kind = type(error)
         name = kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
         try:
             text = str(error)
         except Exception:  # an error whose text cannot be made must not hide that it happened
             text = "(its text cannot be read)"
-        return cls(name, text[:MOST_ERROR_TEXT])
+        return cls(storable(name), storable(text[:MOST_ERROR_TEXT]))
 
     def __str__(self) -> str:
         return f"{self.type}: {self.text}" if self.type else self.text

@@ -9,6 +9,7 @@ import logging
 import pytest
 
 from everkeel import NotRetryable
+from everkeel.engines import MemoryEngine
 from everkeel.engines.letters import LetterFilter, Newer, Status
 from everkeel.errors import (
     ConfigError,
@@ -22,6 +23,7 @@ from everkeel.errors import (
 from everkeel.events import Discarded, Replayed
 from everkeel.messaging import Consumer, DeadLetters, Event, Outbox
 from everkeel.messaging.dead_letters import Overtaken
+from everkeel.messaging.rows import event_of
 
 
 class Refused(NotRetryable):
@@ -683,6 +685,63 @@ async def test_an_event_that_cannot_be_read_can_still_be_shown(world):
 
 
 # ------------------------------------------------------------------ the end of them
+
+
+async def test_when_a_letter_is_too_old_those_parked_behind_it_follow_and_are_not_given_up_with_it(world):
+    await buried(world, "a-1", key="a", park_followers=True)
+    consumer = world.consumer(park_followers=True)
+    await world.publish(world.event("a-2", key="a"), world.event("a-3", key="a"))
+    await world.live(consumer, 5)
+    await asyncio.sleep(7 * 86_400)
+    await world.letters.purge()
+    await world.live(consumer, 10)
+    assert world.order == ["a-2", "a-3"]
+    assert await world.letters.count(LetterFilter(status=(Status.DISCARDED,))) == 1
+
+
+async def test_a_letter_of_whose_replay_nothing_is_heard_ends_as_one_that_nobody_dealt_with(world):
+    (id,) = await buried(world, "e-1")
+    await world.letters.replay(id, actor="ann")
+    await asyncio.sleep(7.5 * 86_400)
+    await world.letters.purge()
+    assert (await world.letters.get(id)).status is Status.REPLAYED
+    await asyncio.sleep(7 * 86_400)
+    await world.letters.purge()
+    trail = [(line.after, line.reason) for line in await world.letters.audit(id)][2:]
+    assert trail == [
+        ("pending", "nothing was heard of its replay for 604800 s"),
+        ("discarded", "nobody dealt with it for 604800 s"),
+    ]
+
+
+async def test_a_consumer_leaves_the_letters_of_others_to_them(world):
+    await buried(world, "e-1")
+    world.letters = DeadLetters(world.engine, retain=60)
+    async with world.consumer("shipping"):
+        await asyncio.sleep(600)
+    assert (await world.the_letter()).status is Status.PENDING
+    async with world.consumer("billing"):
+        await asyncio.sleep(90)
+    assert (await world.the_letter()).status is Status.DISCARDED
+
+
+async def test_letters_in_another_database_than_the_effects_are_resolved_too(world):
+    world.letters = DeadLetters(MemoryEngine())
+    (id,) = await buried(world, "e-1")
+    world.failing.clear()
+    await world.letters.replay(id, actor="ann")
+    (sent,) = await world.letters.engine.outbox.claim("relay", 10, 30)
+    await world.publish(event_of(sent.row))
+    consumer = world.consumer(handle=False)
+
+    @consumer.on("OrderCreated")
+    async def handler(event, tx):
+        settled = tx.on_commit
+        settled(lambda: world.order.append((world.letters.store._rows[id].status, event.id)))
+
+    await world.live(consumer, 5)
+    assert world.order == [("replayed", "e-1")]  # not before the effect was certain
+    assert (await world.letters.get(id)).status is Status.RESOLVED
 
 
 async def test_nothing_that_waits_is_purged_without_being_discarded_first(world, record_events):

@@ -10,7 +10,7 @@ import pytest
 from everkeel import NotRetryable
 from everkeel.engines import MemoryEngine, PostgresEngine, SQLiteEngine
 from everkeel.engines.letters import LetterFilter, Status
-from everkeel.errors import DeadLetterConflictError, DeadLetterStateError
+from everkeel.errors import DeadLetterConflictError, DeadLetterNotFoundError, DeadLetterStateError
 from everkeel.messaging import Consumer, DeadLetters, Event, MemoryTransport, Outbox, Relay
 
 ENGINES = ["memory", "sqlite", pytest.param("postgres", marks=pytest.mark.require_server("postgres"))]
@@ -134,3 +134,21 @@ def test_discarding_lets_followers_go_and_a_plan_replays_the_rest(make_engine):
         assert tally["billing", "rejected", "discarded"] == 1
 
     on_a_shop(make_engine, test)
+
+
+def test_an_error_with_characters_that_no_database_takes_can_be_given_up_on_looked_for_and_discarded(make_engine):
+    async def main() -> None:
+        async with make_engine() as engine:
+            letters = DeadLetters(engine)
+            error = ValueError("caf\udce9 \x00 au lait")
+            error.add_note("\x00\ud800")
+            event = Event("OrderCreated", {}, source="/orders", id="e-1", key="k")
+            letter = await letters.bury(event, consumer="billing", topic="orders", reason="attempts", error=error)
+            assert letter.row.error == "caf\ufffd \ufffd au lait"
+            assert await letters.count(LetterFilter(key="\x00")) == 0
+            with pytest.raises(DeadLetterNotFoundError):
+                await letters.get("\x00\ud800")
+            await letters.discard(letter.id, actor="ann\x00", reason="\udce9")
+            assert (await letters.audit(letter.id))[-1].actor == "ann\ufffd"
+
+    asyncio.run(main())

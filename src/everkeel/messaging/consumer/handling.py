@@ -7,12 +7,8 @@ event again, and the inbox knows it. Buried before acknowledged: a crash brings 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import AsyncExitStack, asynccontextmanager
-from contextvars import copy_context
+from contextlib import AsyncExitStack
 from dataclasses import replace
-from functools import partial
 from hashlib import sha256
 from inspect import isawaitable
 from typing import TYPE_CHECKING, Any
@@ -31,6 +27,7 @@ from everkeel.messaging.consumer.core import Redeliver, after_failure, spent
 from everkeel.messaging.consumer.handlers import Context, Handler, announced, undecodable
 from everkeel.messaging.consumer.held import Again, Held, StoreAwayError
 from everkeel.messaging.consumer.sequence import OutOfTurnError, Turn, number_of, wait_for
+from everkeel.messaging.consumer.threads import HandlerThreads, blocking
 from everkeel.messaging.event import Event
 from everkeel.messaging.inbox import fingerprint_of, key_of
 from everkeel.messaging.rows import row_of
@@ -51,13 +48,7 @@ class Handling:
 
     def __init__(self, consumer: Consumer) -> None:
         self._consumer = consumer
-        self._threads: ThreadPoolExecutor | None = None
-
-    def close(self) -> None:
-        """Let the threads of handlers that block go; one that is still at work is not waited for."""
-        threads, self._threads = self._threads, None
-        if threads is not None:
-            threads.shutdown(wait=False)
+        self._threads = HandlerThreads(consumer.name, consumer.concurrency)
 
     async def handle(self, held: Held) -> None:
         """Handle it and acknowledge it; `Again` where it must be handled once more later."""
@@ -247,6 +238,7 @@ class Handling:
         consumer, token = self._consumer, context.token
         engine = consumer.engine
         assert engine is not None  # checked when the handler was registered
+        elsewhere = consumer.dead_letters is not None and consumer.dead_letters.engine is not engine
         try:
             async with AsyncExitStack() as stack:
                 try:
@@ -258,12 +250,15 @@ class Handling:
                 if consumer.sequence is not None and context.number is not None:
                     await consumer.sequence.done(event, context.number, tx)
                 await consumer.inbox.complete_in(tx, token)
-                await self._settled(event, context.topic, token, tx)
+                if not elsewhere:
+                    await self._settled(event, context.topic, token, tx)
         except ClaimLostError:
             # An attempt before this one may have been committed without our hearing of it.
             if not await consumer.inbox.committed(token):
                 raise
         crash_point("consumer.after_commit")
+        if elsewhere:  # in another database: not before the effect is certain
+            await self._settled(event, context.topic, token, None)
 
     async def _settled(self, event: Event, topic: str, token: Token, tx: Any) -> None:
         """Close the letters of an event that was handled after all. One that was never tried before has none."""
@@ -271,14 +266,23 @@ class Handling:
         if letters is not None and (event.replay_epoch or token.fence > 1):
             await letters.settle(event, consumer=self._consumer.name, topic=topic, tx=tx)
 
-    async def _call(self, event: Event, handler: Handler, context: Context) -> Any:
+    async def _call(self, event: Event, handler: Handler, context: Context) -> None:
         arguments = handler.arguments(context)
-        if handler.awaited:
-            return await handler.fn(event, **arguments)
-        if self._threads is None:
-            self._threads = ThreadPoolExecutor(self._consumer.concurrency, f"everkeel-{self._consumer.name}")
-        call = partial(copy_context().run, handler.fn, event, **arguments)
-        return await asyncio.get_running_loop().run_in_executor(self._threads, call)
+        event = event.unread()  # what a handler does to the data is not for the next attempt or consumer to find
+        try:
+            if handler.awaited:
+                await handler.fn(event, **arguments)
+                return
+            loop = asyncio.get_running_loop()
+            result = await loop.run_in_executor(self._threads, blocking, handler.fn, event, arguments)
+            if isawaitable(result):  # a plain function around a coroutine function: its work is still to be done
+                await result
+        except asyncio.CancelledError as error:
+            task = asyncio.current_task()
+            if task is None or task.cancelling():
+                raise
+            # Nobody cancelled us: it waited for something that was. Taken for our end, it would never be counted.
+            raise RuntimeError("what the handler waited for was cancelled, and the handler was not") from error
 
     # ------------------------------------------------------------------ it failed
 
@@ -355,7 +359,7 @@ class Handling:
             await self.release(held, refund=False)
             raise Again(consumer.rules.backoff.delay(max(attempts, 1)))
         try:
-            async with self._letter_transaction() as tx:
+            async with consumer.dead_letters.transaction() as tx:
                 letter = await consumer.dead_letters.bury(
                     event, consumer=consumer.name, topic=delivery.topic, reason=reason, error=error,
                     attempts=attempts, behind=behind, tx=tx,
@@ -388,13 +392,3 @@ class Handling:
         if consumer.dead_letter_topic is not None:
             consumer.dead_letters.engine.wakeup.notify("outbox")
         await delivery.ack()
-
-    @asynccontextmanager
-    async def _letter_transaction(self) -> AsyncIterator[Any]:
-        letters = self._consumer.dead_letters
-        assert letters is not None
-        if not letters.engine.capabilities.transactional:
-            yield None
-            return
-        async with letters.engine.transaction() as tx:
-            yield tx

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
 
 from everkeel.engines.letters import OUTBOX, Change, DeadLetterStore, LetterFilter, NewLetter, Status
 from everkeel.engines.protocols import Engine
-from everkeel.engines.rows import DeadLetterRow, ErrorInfo, OutboxRow
+from everkeel.engines.rows import DeadLetterRow, ErrorInfo, OutboxRow, storable
 from everkeel.errors import DeadLettersFullError
 from everkeel.messaging.dead_letters import telling
 from everkeel.messaging.dead_letters.failure import Redactor, summary
@@ -38,6 +39,15 @@ class Keeping:
 
     def _seen(self, row: DeadLetterRow) -> DeadLetter:
         return DeadLetter(row, self.redactor)
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[Any]:
+        """A transaction for a letter and what goes with it; None where the engine has none."""
+        if not self.engine.capabilities.transactional:
+            yield None
+            return
+        async with self.engine.transaction() as tx:
+            yield tx
 
     async def bury(
         self,
@@ -72,8 +82,8 @@ class Keeping:
             encoding=encoding,
             reason=reason,
             error_type=info.type,
-            error=self.redactor.text(info.text, event),
-            traceback="" if error is None else self.redactor.text(summary(error), event),
+            error=storable(self.redactor.text(info.text, event)),
+            traceback="" if error is None else storable(self.redactor.text(summary(error), event)),
             attempts=attempts,
             status=Status.PENDING if behind is None else Status.PARKED,
             saga_id=event.saga_id,

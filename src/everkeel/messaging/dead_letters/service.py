@@ -24,7 +24,7 @@ from everkeel.engines.letters import (
     may_become,
 )
 from everkeel.engines.protocols import Engine
-from everkeel.engines.rows import DeadLetterRow
+from everkeel.engines.rows import DeadLetterRow, storable
 from everkeel.errors import (
     ConfigError,
     DeadLetterConflictError,
@@ -109,7 +109,7 @@ class DeadLetters(Keeping):
 
     async def get(self, id: str) -> DeadLetter:
         """One letter; a `DeadLetterNotFoundError` where there is none."""
-        row = await self.store.get(id)
+        row = await self.store.get(storable(id))
         if row is None:
             raise DeadLetterNotFoundError(id)
         return self._seen(row)
@@ -122,7 +122,7 @@ class DeadLetters(Keeping):
 
     async def audit(self, id: str) -> Sequence[AuditRow]:
         """Who did what to a letter, and why; also after it was deleted."""
-        return await self.store.audit(id)
+        return await self.store.audit(storable(id))
 
     # ------------------------------------------------------------------ replaying
 
@@ -161,7 +161,7 @@ class DeadLetters(Keeping):
             raise DeadLetterStateError(id, before.value, Status.REPLAYED.value)
         if letter.replays >= self.max_replays and not force:
             raise ReplayLimitError(id, letter.replays, self.max_replays)
-        change = Change(actor=_named("actor", actor), kind=kind, reason=reason)
+        change = Change(actor=_named("actor", actor), kind=kind, reason=storable(reason))
         edited = None if data is None else self._edited(letter, data)
         if key is not None:
             if not isinstance(key, str) or not key.strip():
@@ -360,4 +360,4 @@ class DeadLetters(Keeping):
 def _named(parameter: str, value: str) -> str:
     if not isinstance(value, str) or not value.strip():
         raise ConfigError("dead letters", parameter, "must say so in words (it goes into the audit trail)", repr(value))
-    return value
+    return storable(value)
