@@ -617,3 +617,12 @@ class SagaParked(Event):
     saga_id: str
     cause: str
     reason: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SagaFailed(Event):
+    """An operator has given up on a saga: nothing more is done for it, and nothing more is undone."""
+
+    saga_id: str
+    actor: str
+    reason: str

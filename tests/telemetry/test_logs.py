@@ -185,6 +185,11 @@ TOLD = [
         events.SagaParked(**SAGA, cause="poison", reason="no such step"),
     ),
     (
+        "WARNING",
+        "order': s-1 was given up by ada: settled with the customer",
+        events.SagaFailed(**SAGA, actor="ada", reason="settled with the customer"),
+    ),
+    (
         "ERROR",
         "order': s-1: pay cannot be undone, and an operator is needed: OSError: down",
         events.CompensationBlocked(**SAGA, step="pay", reason="OSError: down"),

@@ -121,6 +121,13 @@ async def test_sagas_are_shown_by_type_and_state_as_long_as_they_are_active(virt
             "everkeel.saga.oldest_age{order}": pytest.approx(21.5, abs=1),
             "everkeel.saga.oldest_age{refund}": pytest.approx(21.5, abs=1),
         }
+        row = await engine.sagas.load("s-2")
+        late = SagaChange(
+            id="s-2", expect=row.revision, state=SagaState.COMPENSATED, document="{}", step="pay", keep=False
+        )
+        assert await engine.sagas.save(late) is not None
+        await asyncio.sleep(1.5)
+        assert numbers("everkeel.saga.unsettled")["everkeel.saga.unsettled{order}"] == 1
 
 
 def test_the_stores_of_sqlite_are_read_too(tmp_path):
@@ -359,6 +366,7 @@ COUNTED = [
         ["saga.transitions{order,compensated,timed_out}"],
     ),
     (events.SagaParked(**SAGA, cause="poison", reason="no step"), ["saga.transitions{order,parked,poison}"]),
+    (events.SagaFailed(**SAGA, actor="ada", reason="over"), ["saga.transitions{order,failed,operator}"]),
     (events.SagaTimedOut(**SAGA, compensating=True), ["saga.timed_out{order}"]),
     (
         events.CompensationBlocked(**SAGA, step="pay", reason="down"),

@@ -50,6 +50,8 @@ def event_of(record: Record, entry: Entry) -> events.Event | None:
             return events.CompensationBlocked(**about, step=step, reason=detail)
         case "parked":
             return events.SagaParked(**about, cause=record.cause or "", reason=detail)
+        case "failed":
+            return events.SagaFailed(**about, actor=entry.actor or "", reason=detail)
         case _:
             return None
 

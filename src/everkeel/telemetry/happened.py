@@ -18,6 +18,7 @@ HEARD: tuple[type[events.Event], ...] = (
     events.EventWritten, events.EventDelivered, events.DeliveryFailed, events.LeaseLost, events.DuplicateSuppressed,
     events.DeadLettered, events.Replayed, events.Resolved, events.Reopened, events.Discarded,
     events.SagaStarted, events.SagaCompleted, events.SagaCompensated, events.SagaTimedOut, events.SagaParked,
+    events.SagaFailed,
     events.Compensating, events.CompensationBlocked, events.StepCompleted, events.StepRejected, events.StepUndone,
 )  # fmt: skip
 
@@ -93,6 +94,8 @@ def _of_a_saga(event: events.Event, name: str) -> Iterator[Counted]:
             yield _moved(name, "compensated", event.cause)
         case events.SagaParked():
             yield _moved(name, "parked", event.cause)
+        case events.SagaFailed():
+            yield _moved(name, "failed", "operator")
         case events.SagaTimedOut():
             yield _one("everkeel.saga.timed_out", name, "saga")
         case events.CompensationBlocked():

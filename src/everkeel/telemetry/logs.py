@@ -65,6 +65,7 @@ _TELLING: dict[type[events.Event], tuple[int, str]] = {
     events.SagaCompleted: (logging.DEBUG, "{saga_id} completed after {duration}"),
     events.SagaCompensated: (logging.INFO, "{saga_id} undone ({cause}) after {duration}"),
     events.SagaTimedOut: (logging.WARNING, "{saga_id} timed out"),
+    events.SagaFailed: (logging.WARNING, "{saga_id} was given up by {actor}: {reason}"),
     events.SagaParked: (logging.ERROR, "{saga_id} cannot go on by itself and needs an operator ({cause}): {reason}"),
     events.CompensationBlocked: (
         logging.ERROR,

@@ -378,12 +378,21 @@ METRICS: dict[str, Metric] = {
             "store",
         ),
         Metric(
+            "everkeel.saga.unsettled",
+            "gauge",
+            "{saga}",
+            "Sagas that have ended with a step that was done late and could not be undone: an operator must decide.",
+            {"store": _STORE},
+            "store",
+        ),
+        Metric(
             "everkeel.saga.transitions",
             "counter",
             "{saga}",
             "Sagas that began, turned back, stopped and ended, by type.",
             {
-                "to": "`running`, `completed`, `compensating`, `compensated`, `compensation_blocked`, `parked`",
+                "to": "`running`, `completed`, `compensating`, `compensated`, `compensation_blocked`, `parked`, "
+                "`failed`",
                 "cause": "why it turned back or was parked: `rejected`, `failed`, `timed_out`, `cancelled`, ...",
             },
             "store",

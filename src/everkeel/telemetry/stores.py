@@ -214,6 +214,7 @@ class StoreMetrics:
                 if state not in TERMINAL:
                     found.append(Measurement("everkeel.saga.active", count, {**who, "state": state.value}))
             found.append(Measurement("everkeel.saga.oldest_age", stats.oldest_active, who))
+            found.append(Measurement("everkeel.saga.unsettled", stats.unsettled, who))
         return found
 
     async def _vitals(self) -> list[Measurement]:
