@@ -11,6 +11,7 @@ from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from math import inf, isnan
 from typing import Any, Literal, Protocol
 from uuid import uuid4
 
@@ -123,6 +124,14 @@ class LetterFilter:
         for name in _TEXTS:  # what no store can keep is found in none, which is no error
             if isinstance(value := getattr(self, name), str):
                 object.__setattr__(self, name, storable(value))
+        for name in ("since", "until"):
+            if (moment := getattr(self, name)) is not None:
+                try:
+                    object.__setattr__(self, name, within_calendars(float(moment)))
+                except (TypeError, ValueError):
+                    raise ConfigError("dead letters", name, "must be seconds since 1970", repr(moment)) from None
+        if self.older_than is not None and not 0 <= self.older_than < inf:
+            raise ConfigError("dead letters", "older_than", "must be seconds, at least 0", repr(self.older_than))
 
     def matches(self, row: DeadLetterRow, now: float) -> bool:
         """Does a letter fit? Stores with a query language of their own say the same in it."""
@@ -172,6 +181,13 @@ class LetterPage:
     next: str | None = None
 
 
+def within_calendars(moment: float) -> float:
+    """A moment that a database has a date for; what is beyond is as good as the first or the last one."""
+    if isnan(moment):
+        raise ValueError("not a number is no moment")
+    return min(max(moment, 0.0), 253_402_300_799.0)
+
+
 def cursor_of(row: DeadLetterRow) -> str:
     """A place in the list that stays right while letters come and go: it names the last one seen."""
     return urlsafe_b64encode(json.dumps([row.failed_at, row.id]).encode()).decode().rstrip("=")
@@ -181,7 +197,7 @@ def place_of(cursor: str) -> tuple[float, str]:
     """What a cursor says; a `ConfigError` for one that is none."""
     try:
         at, id = json.loads(urlsafe_b64decode(cursor.encode() + b"=" * (-len(cursor) % 4)))
-        return float(at), str(id)
+        return within_calendars(float(at)), storable(str(id))
     except (ValueError, TypeError, AttributeError):
         raise ConfigError("dead letters", "cursor", "must be one that a page gave", repr(cursor)[:80]) from None
 

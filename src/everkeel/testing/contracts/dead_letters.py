@@ -175,6 +175,11 @@ class DeadLettersContract(StoreContract):
             assert await ids(store, LetterFilter(since=old.failed_at)) == {"old", "new"}
             assert await ids(store, LetterFilter(older_than=self.moment)) == {"old"}
             assert await ids(store, LetterFilter(older_than=600)) == set()
+            assert await ids(store, LetterFilter(since=-1e300, until=1e300)) == {"old", "new"}  # no calendar has these
+            assert await ids(store, LetterFilter(since=1e300)) == set()
+            for wrong in ({"since": float("nan")}, {"until": "noon"}, {"older_than": float("nan")}, {"older_than": -1}):
+                with pytest.raises(ConfigError, match=f"{next(iter(wrong))} must be seconds"):
+                    LetterFilter(**wrong)
 
         self.run(test)
 
@@ -199,8 +204,10 @@ class DeadLettersContract(StoreContract):
                 again += [row.event_id for row in page.letters]
             assert again == [*reversed(seen), "newer"]
             assert len((await store.query(LetterFilter(), limit=8)).letters) == 8
-            with pytest.raises(ConfigError, match="cursor must be one that a page gave"):
-                await store.query(LetterFilter(), limit=3, cursor="made up")
+            for wrong in ("made up", "W10", "W05hTiwgIngiXQ"):  # the last one says [NaN, "x"]
+                with pytest.raises(ConfigError, match="cursor must be one that a page gave"):
+                    await store.query(LetterFilter(), limit=3, cursor=wrong)
+            assert len((await store.query(LetterFilter(), limit=9, cursor="WzFlNDAwLCAieCJd")).letters) == 8  # infinity
 
         self.run(test)
 
