@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import sys
 from collections import Counter, defaultdict
+from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
@@ -127,6 +129,38 @@ def test_relays_on_several_machines_keep_the_order_of_every_key_and_share_nothin
         assert all(numbers == sorted(numbers) for numbers in by_key.values())
 
     asyncio.run(main())
+
+
+def test_relays_of_two_processes_share_the_work(postgres_dsn):
+    program = Path(__file__).with_name("relay_process.py")
+
+    async def main():
+        import asyncpg
+
+        connection = await asyncpg.connect(postgres_dsn)
+        await connection.execute("CREATE TABLE published (seq serial, pid integer, id text, key text)")
+        async with PostgresEngine(postgres_dsn) as engine:
+            outbox = Outbox(engine)
+            await outbox.write([event(n, f"k{n % 20}") for n in range(200)])
+            processes = [
+                await asyncio.create_subprocess_exec(sys.executable, program, postgres_dsn, "2") for _ in range(2)
+            ]
+            try:
+                await until(outbox.stats, lambda stats: not stats.depth, within=50)
+            finally:
+                for process in processes:
+                    process.kill()
+                    await process.wait()
+        rows = await connection.fetch("SELECT pid, id, key FROM published ORDER BY seq")
+        await connection.close()
+        return [process.pid for process in processes], rows
+
+    pids, rows = asyncio.run(main())
+    assert {row["pid"] for row in rows} == set(pids)
+    assert sorted(int(row["id"]) for row in rows) == list(range(200))  # each once
+    for key in {row["key"] for row in rows}:
+        numbers = [int(row["id"]) for row in rows if row["key"] == key]
+        assert numbers == sorted(numbers)
 
 
 @pytest.mark.parametrize("keys", [None, 200, 1])
