@@ -823,3 +823,19 @@ async def test_a_saga_with_a_long_timeline_still_knows_how_long_it_took(virtual_
         await orchestrator.run(saga, id="o")
         assert len((await orchestrator.sagas.get("o")).timeline) == 500
     assert heard[0].duration >= 300
+
+
+async def test_what_a_compensation_changes_in_the_state_is_kept(virtual_time, shop):
+    async def undo(context: Context[Any, Any]) -> None:
+        context.state["refund"] = "r-1"
+
+    async def reads(context: Context[Any, Any]) -> None:
+        shop.log.append(context.state["refund"])
+
+    shop.acts |= {"-charge": undo, "-reserve": reads, "ship": Refused("no")}
+    saga = order(shop)
+    async with running(saga) as orchestrator:
+        with pytest.raises(SagaCompensatedError):
+            await orchestrator.run(saga, id="o")
+        assert (await orchestrator.sagas.get("o")).data == {"refund": "r-1"}
+    assert shop.log[-3:] == ["-charge", "-reserve", "r-1"]

@@ -179,6 +179,8 @@ class Facts:
             if self.committed():
                 return
             self.record = evolve(self.record, parked_from=SagaState.COMPENSATING)
+        if happening.changes:
+            self.record = evolve(self.record, data={**self.record.data, **happening.changes})
         if step.again:
             self.change(name, status=StepStatus.LATE_DONE, again=False, not_before=None, undo_attempts=0)
             return

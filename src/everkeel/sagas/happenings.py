@@ -45,10 +45,11 @@ class Failed:
 
 @dataclass(frozen=True, slots=True)
 class Undone:
-    """A step's compensation is confirmed; `number` says which one, where that is known."""
+    """A step's compensation is confirmed; `number` says which one, where that is known; `changes` as of `Done`."""
 
     step: str
     number: int | None = None
+    changes: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -138,14 +138,16 @@ class Try:
 
     def _succeeded(self, context: Context[Any, Any], result: Any) -> Report:
         emitted = tuple(context.emitted)
-        if self.launch.undo:
-            return Report(Undone(self.step.name, self.launch.number), emitted)
         try:
             changes = _changes(self.record.data, context.state)
+            if self.launch.undo:
+                return Report(Undone(self.step.name, self.launch.number, changes), emitted)
             return Report(Done(self.step.name, plain(result), changes), emitted)
         except (TypeError, ValueError, RecursionError) as error:
             # It was done, and cannot be written down. The same would happen again.
             text = f"what it returned, or its state, cannot be written as JSON: {error}"
+            if self.launch.undo:
+                return Report(UndoFailed(self.step.name, text, self._delay(None)))
             return Report(Failed(self.step.name, text, self._delay(None), True))
 
     def _failed(self, text: str, error: Exception | None) -> Report:
