@@ -120,7 +120,7 @@ class Bookings:
             self.orchestrator = await stack.enter_async_context(Orchestrator(self.engine, self.saga, lease=3))
             relay = await stack.enter_async_context(self.outbox.relay())
             consumer = await stack.enter_async_context(self.consumer())
-            await stack.enter_async_context(StoreMetrics(self.engine, consumers=[consumer]))
+            await stack.enter_async_context(StoreMetrics(self.engine, consumers=[consumer], relays=[relay]))
             plane = ControlPlane(tokens=[Token("operator", "admin", token)])
             plane.add_section(sagas_section(self.orchestrator, dead_letters=self.letters))
             plane.add_section(dead_letters_section(self.letters))

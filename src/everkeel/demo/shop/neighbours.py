@@ -11,7 +11,8 @@ from starlette.routing import Route
 
 from everkeel import circuit_breaker, pipeline, retry
 from everkeel.demo.shop import books
-from everkeel.demo.shop.provider import Provider
+from everkeel.demo.shop.provider import MODES, Provider
+from everkeel.demo.shop.requests import NUMBER, TEXT, YES_OR_NO, body_of, one_of
 from everkeel.demo.shop.running import Running
 from everkeel.engines.sql.statement import Operation
 from everkeel.errors import NotRetryable
@@ -34,14 +35,14 @@ class Inventory(Running):
         )
 
     async def _reserve(self, request: Request) -> Response:
-        body = await request.json()
+        body = await body_of(request, item=TEXT, count=NUMBER)
         return await _entered(self, books.reserve(request.path_params["order"], body["item"], body["count"]))
 
     async def _release(self, request: Request) -> Response:
         return await _entered(self, books.release(request.path_params["order"]))
 
     async def _restock(self, request: Request) -> Response:
-        body = await request.json()
+        body = await body_of(request, item=TEXT, count=NUMBER)
         return await _entered(self, books.restock(body["item"], body["count"]))
 
     def consumers(self) -> list[Consumer]:
@@ -90,7 +91,7 @@ class Payments(Running):
         )
 
     async def _charge(self, request: Request) -> Response:
-        body = await request.json()
+        body = await body_of(request, amount=NUMBER)
         try:
             await self.provider.transfer()
         except ConnectionError as error:
@@ -101,7 +102,7 @@ class Payments(Running):
         return await _entered(self, books.refund(request.path_params["order"]))
 
     async def _set_provider(self, request: Request) -> Response:
-        body = await request.json()
+        body = await body_of(request, optional=True, mode=one_of(*MODES), broken=YES_OR_NO)
         self.provider.mode = body.get("mode", self.provider.mode)
         self.broken = body.get("broken", self.broken)
         return JSONResponse({"mode": self.provider.mode, "broken": self.broken})

@@ -20,6 +20,8 @@ from everkeel import chaos, circuit_breaker, enable_chaos, guard, rate_limit, ti
 from everkeel.control import ControlPlane, sagas_section
 from everkeel.demo.shop import books
 from everkeel.demo.shop.choreography import CHOREOGRAPHY, DEADLINE, OFTEN
+from everkeel.demo.shop.customers import STYLES
+from everkeel.demo.shop.requests import NUMBER, TEXT, body_of, one_of
 from everkeel.demo.shop.running import Running
 from everkeel.engines.sagas import SagaState
 from everkeel.errors import NotRetryable
@@ -147,7 +149,7 @@ class Orders(Running):
         return RateLimitMiddleware(app, rate_limit(120, name="shop.front"))
 
     async def _place(self, request: Request) -> Response:
-        order = await request.json()
+        order = await body_of(request, id=TEXT, item=TEXT, count=NUMBER, amount=NUMBER, style=one_of(*STYLES))
         entry = books.place(order["id"], order["item"], order["count"], order["amount"], order["style"])
         # The order and what makes somebody deal with it: both, or neither. Asking twice changes nothing.
         async with self.outbox.transaction() as tx:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import random
-from typing import Literal
+from typing import Literal, get_args
 
 from everkeel.runtime.clock import DEFAULT
 
 Mode = Literal["fine", "slow", "down"]
+MODES: tuple[str, ...] = get_args(Mode)
 
 
 class Provider:

@@ -81,7 +81,10 @@ class Running:
             consumers = self.consumers()
             for consumer in consumers:
                 await stack.enter_async_context(consumer)
-            await stack.enter_async_context(StoreMetrics(self.engine, name=self.service, every=1, consumers=consumers))
+            measured = StoreMetrics(
+                self.engine, name=self.service, every=1, consumers=consumers, relays=[self.relay]
+            )  # fmt: skip
+            await stack.enter_async_context(measured)
             app = self.plane().beside(_at("/metrics", self.metrics(stack), self.app()))
             settings = uvicorn.Config(
                 app, host="127.0.0.1", port=self.world.ports[self.service],
