@@ -283,6 +283,14 @@ class Event:
         merged = {name: value for name, value in {**self.attributes, **attributes}.items() if value is not None}
         return self._made(self.id, self.source, self.type, merged, self.body)
 
+    def unread(self) -> Self:
+        """The same event, whose data is read anew: what somebody does to a dict in it, the others do not see."""
+        event = self.__class__.__new__(self.__class__)
+        for name in ("id", "source", "type", "body", "attributes"):
+            object.__setattr__(event, name, getattr(self, name))
+        object.__setattr__(event, "_data", _UNREAD)
+        return event
+
     def replayed(self, epoch: int | None = None) -> Self:
         """The same event once more, on purpose: the same identity, with a higher epoch."""
         return self.changed(replayepoch=self.replay_epoch + 1 if epoch is None else epoch)

@@ -90,23 +90,23 @@ class Connections:
             raise
         return connection
 
-    def commit(self, connection: sqlite3.Connection) -> None:
-        """End a transaction well."""
+    def commit(self, connection: sqlite3.Connection, *, keep: bool = True) -> None:
+        """End a transaction well; `keep` its connection for another, where nobody else has it in hands."""
         try:
             connection.commit()
         except BaseException:
             self._drop(connection)
             raise
-        self._give_back(connection)
+        self._give_back(connection, keep)
 
-    def roll_back(self, connection: sqlite3.Connection) -> None:
+    def roll_back(self, connection: sqlite3.Connection, *, keep: bool = True) -> None:
         """End a transaction without a trace."""
         try:
             connection.rollback()
         except BaseException:
             self._drop(connection)
             raise
-        self._give_back(connection)
+        self._give_back(connection, keep)
 
     def _drop(self, connection: sqlite3.Connection) -> None:
         try:
@@ -114,12 +114,12 @@ class Connections:
         finally:
             self.leave()
 
-    def _give_back(self, connection: sqlite3.Connection) -> None:
+    def _give_back(self, connection: sqlite3.Connection, keep: bool) -> None:
         """Keep it as it was made. What users may have left in it (temporary tables) is not for the next one to find."""
         try:
             connection.row_factory, connection.text_factory = None, str
             (left,) = connection.execute("SELECT count(*) FROM temp.sqlite_master").fetchone()
-            if left or self._closed or len(self._idle) >= _IDLE:
+            if left or not keep or self._closed or len(self._idle) >= _IDLE:
                 connection.close()
             else:
                 self._idle.append(connection)

@@ -33,11 +33,18 @@ class SQLiteTransaction:
     """A transaction on a connection of its own, whose statements run in a thread. Made by `engine.transaction()`."""
 
     def __init__(self, connection: sqlite3.Connection, threads: ThreadPoolExecutor) -> None:
-        self.connection = connection
-        """The connection, for SQL of your own; use it through `run`, since it belongs to no thread in particular."""
+        self._connection = connection
+        self.lent = False
+        """Was the connection given away? Then whoever has it may use it after the end, and nobody else may have it."""
         self._threads = threads
         self._turn = threading.Lock()
         self.committed: list[Callable[[], object]] = []
+
+    @property
+    def connection(self) -> sqlite3.Connection:
+        """The connection, for SQL of your own; use it through `run`, since it belongs to no thread in particular."""
+        self.lent = True
+        return self._connection
 
     def after_commit(self, act: Callable[[], object]) -> None:
         """Do this once everything is committed."""
@@ -61,7 +68,7 @@ class SQLiteTransaction:
         # One at a time: whoever awaited `act` may have been cancelled while the thread goes on, and what it wrote after
         # the rollback would be committed statement by statement.
         with self._turn:
-            return act(self.connection)
+            return act(self._connection)
 
 
 class SQLiteEngine:
@@ -230,9 +237,9 @@ class SQLiteEngine:
         try:
             yield tx
         except BaseException:
-            await tx.end(self._connections.roll_back)
+            await tx.end(lambda connection: self._connections.roll_back(connection, keep=not tx.lent))
             raise
-        await tx.end(self._connections.commit)
+        await tx.end(lambda connection: self._connections.commit(connection, keep=not tx.lent))
         for act in tx.committed:
             act()
 

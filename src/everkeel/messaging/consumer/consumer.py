@@ -264,7 +264,6 @@ class Consumer(Part[ConsumerConfig]):
             await asyncio.wait({task})
         if intake is not None:
             await intake.drain(seconds)
-            intake.handling.close()
 
     async def process(self, delivery: Delivery) -> None:
         """Handle one delivery, to its end: for transports of your own that push. `run` does this for all there are."""

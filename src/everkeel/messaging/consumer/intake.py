@@ -14,6 +14,9 @@ from everkeel.messaging.transports.protocol import Delivery, Subscription
 if TYPE_CHECKING:
     from everkeel.messaging.consumer.consumer import Consumer
 
+_LAST_CHANCE = 5.0
+"""Seconds for handlers that were cancelled to end, and for what they hold to be given back."""
+
 
 class Lanes:
     """One at a time per key, in the order they came, for transports that do not see to it themselves."""
@@ -62,6 +65,7 @@ class Intake:
         self.running: set[asyncio.Task[None]] = set()
         self._places = asyncio.Semaphore(consumer.concurrency)
         self._failures = 0
+        self._over = False
 
     # ------------------------------------------------------------------ all of them
 
@@ -155,6 +159,8 @@ class Intake:
         inbox = consumer.inbox
         while True:
             await consumer.clock.asleep(min(consumer.lease, inbox.lease) / 3)
+            if self._over:
+                return  # left behind, and not to be waited for by others either
             try:
                 if held.token is not None:
                     await inbox.store.extend(held.token, inbox.lease)
@@ -172,7 +178,10 @@ class Intake:
     # ------------------------------------------------------------------ the end
 
     async def drain(self, grace: float) -> None:
-        """Let those under way end, for so many seconds; what has not ended by then is cancelled and given back."""
+        """Let those under way end, for so many seconds; what has not ended by then is cancelled and given back.
+
+        A handler that does not end even then is left behind: what it holds is free when its leases end.
+        """
         if not self.running:
             return
         loop = asyncio.get_running_loop()
@@ -188,4 +197,7 @@ class Intake:
             for task in left:
                 task.cancel()
             if left:
-                await asyncio.wait(left)
+                _, left = await asyncio.wait(left, timeout=_LAST_CHANCE)
+            if left:
+                self._over = True
+                reporting.left_behind(self._consumer, len(left))

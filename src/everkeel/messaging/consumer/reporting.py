@@ -112,6 +112,14 @@ def no_dead_letters(consumer: Consumer, event: Event, reason: str, error: BaseEx
     )  # fmt: skip
 
 
+def left_behind(consumer: Consumer, count: int) -> None:
+    """They were cancelled, and go on."""
+    log.error(
+        "consumer %r: %d handlers did not end when they were cancelled; their events come again when their leases end",
+        consumer.name, count,
+    )  # fmt: skip
+
+
 def few_connections(consumer: Consumer, most: int) -> None:
     """Transactions of handlers may take all connections there are."""
     log.warning(

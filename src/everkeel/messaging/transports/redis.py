@@ -192,21 +192,14 @@ class RedisDelivery(HeldDelivery):
 
     async def ack(self) -> bool:
         transport = self._transport
-        kept = await transport.ack_script(
-            keys=transport.keys(self.topic, self.group), args=[self.group, self.id, self.token]
-        )
-        self._settle()
-        return bool(kept)
+        keys, args = transport.keys(self.topic, self.group), [self.group, self.id, self.token]
+        return bool(await self._last(transport.ack_script(keys=keys, args=args)))
 
     async def nack(self, delay: float = 0.0) -> bool:
-        kept = await self._postpone(delay, "release")
-        self._settle()
-        return kept
+        return await self._last(self._postpone(delay, "release"))
 
     async def set_aside(self, delay: float) -> bool:
-        kept = await self._postpone(delay, "aside")
-        self._settle()
-        return kept
+        return await self._last(self._postpone(delay, "aside"))
 
     async def extend(self, seconds: float) -> bool:
         return await self._postpone(seconds, "keep")

@@ -174,25 +174,16 @@ class SQLiteDelivery(HeldDelivery):
     token: str
 
     async def ack(self) -> bool:
-        kept = await self._change("DELETE FROM everkeel_deliveries")
-        self._settle()
-        return kept
+        return await self._last(self._change("DELETE FROM everkeel_deliveries"))
 
     async def nack(self, delay: float = 0.0) -> bool:
-        kept = await self._change(
-            "UPDATE everkeel_deliveries SET lease_token = NULL, lease_until = NULL, available_at = :until", delay
-        )
-        self._settle()
-        return kept
+        change = "UPDATE everkeel_deliveries SET lease_token = NULL, lease_until = NULL, available_at = :until"
+        return await self._last(self._change(change, delay))
 
     async def set_aside(self, delay: float) -> bool:
         # Without a key it stands in no line; the message itself keeps its own.
-        kept = await self._change(
-            "UPDATE everkeel_deliveries SET key = NULL, lease_token = NULL, lease_until = NULL, available_at = :until",
-            delay,
-        )
-        self._settle()
-        return kept
+        change = "UPDATE everkeel_deliveries SET key = NULL, lease_token = NULL, lease_until = NULL"
+        return await self._last(self._change(f"{change}, available_at = :until", delay))
 
     async def extend(self, seconds: float) -> bool:
         return await self._change("UPDATE everkeel_deliveries SET lease_until = :until", seconds)

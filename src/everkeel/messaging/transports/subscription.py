@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any, Generic, Self, TypeVar
 
 from everkeel.errors import ConfigError
@@ -22,6 +22,13 @@ class HeldDelivery(Delivery):
 
     _subscription: BufferedSubscription[Self]
     _fetched_at: float
+
+    async def _last(self, word: Awaitable[T]) -> T:
+        """Say our last word about it. It is out of our hands also where nobody hears it: then its lease ends it."""
+        try:
+            return await word
+        finally:
+            self._settle()
 
     def _settle(self) -> None:
         if not getattr(self, "_settled", False):
