@@ -25,6 +25,8 @@ from everkeel.errors import (
 from everkeel.messaging import Event
 from everkeel.runtime.deadline import remaining
 from everkeel.sagas import NOTHING, Context, Orchestrator, Parallel, Saga, SagaState, Step, StepStatus
+from everkeel.sagas.happenings import Done
+from everkeel.sagas.performing import Report
 from everkeel.testing.contracts.inbox import rolled_back
 
 
@@ -329,8 +331,6 @@ async def test_a_late_success_does_not_resurrect_the_saga_and_is_undone(virtual_
 
 
 async def test_a_success_that_comes_to_light_after_the_end_is_undone_and_changes_no_state(virtual_time, shop):
-    from everkeel.sagas.happenings import Done
-    from everkeel.sagas.performing import Report
 
     shop.acts["charge"] = hang
     saga = order(shop, deadline=5.0)
@@ -839,3 +839,30 @@ async def test_what_a_compensation_changes_in_the_state_is_kept(virtual_time, sh
             await orchestrator.run(saga, id="o")
         assert (await orchestrator.sagas.get("o")).data == {"refund": "r-1"}
     assert shop.log[-3:] == ["-charge", "-reserve", "r-1"]
+
+
+async def test_what_is_undone_again_after_a_late_success_is_no_repetition(virtual_time, shop):
+    """A service that remembers keys, and was asked to undo before there was anything to undo."""
+    charged: list[str] = []
+    remembered: set[str] = set()
+
+    async def refund(context: Context[Any, Any]) -> None:
+        shop.log.append(context.key)
+        if context.key not in remembered:
+            remembered.add(context.key)
+            charged.clear()
+        if len(shop.log) in (1, 3):
+            raise ConnectionError("the answer was lost")
+
+    async def charge(context: Context[Any, Any]) -> None:
+        await asyncio.sleep(1e6)
+
+    saga: Saga[Any, Any, Any] = Saga("order", Step("charge", charge, refund, timeout=1, attempts=1), deadline=None)
+    async with running(saga) as orchestrator:
+        with pytest.raises(SagaCompensatedError):
+            await orchestrator.run(saga, id="o")
+        charged.append("after all")
+        orchestrator.report_late("o", Report(Done("charge")))
+        await asyncio.sleep(60)
+        assert not charged
+    assert shop.log == ["o:charge:undo"] * 2 + ["o:charge:undo:1"] * 2

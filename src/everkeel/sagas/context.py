@@ -22,7 +22,7 @@ class Context(Generic[I, S]):
     """
 
     __slots__ = ("attempt", "cause", "correlation_id", "emitted", "input", "number", "results", "saga_id",
-                 "saga_type", "state", "step", "undo")  # fmt: skip
+                 "saga_type", "series", "state", "step", "undo")  # fmt: skip
 
     def __init__(
         self,
@@ -37,18 +37,23 @@ class Context(Generic[I, S]):
         correlation_id: str | None,
         cause: str | None = None,
         undo: bool = False,
+        series: int = 0,
         number: int = 1,
     ) -> None:
         self.saga_id, self.saga_type, self.step, self.attempt = saga_id, saga_type, step, attempt
         self.input, self.state, self.results = input, state, results
         self.correlation_id, self.cause, self.undo = correlation_id, cause, undo
-        self.number = number
+        self.number, self.series = number, series
         self.emitted: list[tuple[Event, str | None]] = []
 
     @property
     def key(self) -> str:
-        """The same for every try of this step: hand it on as the idempotency key. A compensation has its own."""
-        return f"{self.saga_id}:{self.step}:undo" if self.undo else f"{self.saga_id}:{self.step}"
+        """The same for every try of this step: hand it on as the idempotency key. A compensation has its own; and
+        another one where the action's success came to light after it was undone, since that must not be taken for a
+        repetition."""
+        if not self.undo:
+            return self.action_key
+        return f"{self.action_key}:undo:{self.series}" if self.series else f"{self.action_key}:undo"
 
     @property
     def action_key(self) -> str:

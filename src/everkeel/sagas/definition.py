@@ -130,6 +130,7 @@ class Saga(Generic[I, S, R]):
             correlation_id=record.correlation_id,
             cause=record.cause,
             undo=undo,
+            series=mine.series,
             number=self._numbers[step],
         )
 

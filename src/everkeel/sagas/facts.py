@@ -72,6 +72,9 @@ class Facts:
         name, step = happening.step, self.steps[happening.step]
         if step.done or step.status in (StepStatus.SKIPPED, StepStatus.UNDO_SKIPPED):
             return  # told twice
+        if step.undos:
+            # Whoever undoes it may have found nothing yet, and has noted under the old key that this is dealt with.
+            self.change(name, series=step.series + 1)
         known = {"done": True, "result": happening.result, "ended_at": self.now, "not_before": None, "error": None}
         forward = self.state in (SagaState.RUNNING, SagaState.PENDING) or (
             self.state is SagaState.PARKED and self.record.parked_from is SagaState.RUNNING

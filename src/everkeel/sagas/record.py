@@ -62,6 +62,8 @@ class StepRecord:
     """How often its compensation was begun, since an operator last said so."""
     undos: int = 0
     """How often it was begun altogether: what tells a confirmation from an older one."""
+    series: int = 0
+    """How often a success came to light after its undoing had begun: each time it is undone under a key of its own."""
     maybe: bool = False
     """Some try may have had its effect without our being told."""
     done: bool = False
@@ -199,11 +201,11 @@ def decoded(row: SagaRow) -> Record:
 
 
 _DEFAULTS = StepRecord()
-_FIELDS = ("attempts", "undo_attempts", "undos", "maybe", "done", "again", "result", "error", "not_before",
+_FIELDS = ("attempts", "undo_attempts", "undos", "series", "maybe", "done", "again", "result", "error", "not_before",
            "started_at", "ended_at")  # fmt: skip
 
 
-_NUMBERS = ("attempts", "undo_attempts", "undos")
+_NUMBERS = ("attempts", "undo_attempts", "undos", "series")
 
 
 def _sparse(step: StepRecord) -> dict[str, Any]:
