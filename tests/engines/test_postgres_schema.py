@@ -94,7 +94,18 @@ def test_the_outbox_has_the_columns_that_debeziums_router_reads(postgres_dsn):
     asyncio.run(works(PostgresEngine(postgres_dsn)))
     with psycopg.connect(postgres_dsn) as connection:
         row = connection.execute("SELECT id, aggregatetype, aggregateid, type, payload FROM everkeel_outbox").fetchone()
+        columns = connection.execute(
+            "SELECT column_name, data_type, is_nullable FROM information_schema.columns WHERE table_name = "
+            "'everkeel_outbox' AND column_name IN ('id', 'aggregatetype', 'aggregateid', 'type', 'payload') ORDER BY 1"
+        ).fetchall()
     assert row == ("1", "events", "k", "tested", "{}")
+    assert columns == [
+        ("aggregateid", "text", "YES"),  # an event may have no key
+        ("aggregatetype", "text", "NO"),
+        ("id", "text", "NO"),
+        ("payload", "text", "YES"),  # nor any data
+        ("type", "text", "NO"),
+    ]
 
 
 def test_a_claim_looks_only_at_what_is_due(postgres_dsn):

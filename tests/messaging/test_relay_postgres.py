@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
+import socket
 import sys
 from collections import Counter, defaultdict
 from pathlib import Path
@@ -289,6 +291,51 @@ def test_a_listening_connection_that_went_silent_costs_the_poll_interval(postgre
                     await until(published(transport), lambda count: count == 1)
 
     asyncio.run(main())
+
+
+@pytest.mark.parametrize("driver", ["asyncpg", "psycopg"])
+def test_a_listening_connection_that_went_silent_is_noticed_and_replaced(postgres_dsn, driver, monkeypatch):
+    monkeypatch.setattr("everkeel.engines.postgres.wakeup.KEEPALIVE", 0.05)
+    monkeypatch.setattr("everkeel.engines.postgres.wakeup.ANSWER", 0.2)
+
+    async def main():
+        async with Proxy(postgres_dsn) as proxy:
+            engine = PostgresEngine(postgres_dsn, listen_dsn=proxy.address, driver=driver)
+            async with engine, PostgresEngine(postgres_dsn, pooler=True) as elsewhere:
+                listening = engine.listener.connected
+
+                async def connected():
+                    return listening.is_set()
+
+                await until(connected, lambda yes: yes)
+                proxy.deaf = True
+                await until(connected, lambda yes: not yes)
+                proxy.deaf = False
+                await until(connected, lambda yes: yes)
+                while await engine.wakeup.wait("outbox", 0.05):
+                    pass
+                elsewhere.wakeup.notify("outbox")
+                assert await engine.wakeup.wait("outbox", 20)
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("driver", ["asyncpg", "psycopg"])
+def test_the_kernel_is_told_to_notice_a_server_that_vanished(postgres_dsn, driver):
+    async def main():
+        async with PostgresEngine(postgres_dsn, driver=driver) as engine, engine.transaction() as connection:
+            if driver == "asyncpg":
+                descriptor = connection._transport.get_extra_info("socket").fileno()
+            else:
+                descriptor = connection.fileno()
+            with socket.socket(fileno=os.dup(descriptor)) as found:
+                assert found.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+                return [found.getsockopt(socket.IPPROTO_TCP, option) for option in OPTIONS]
+
+    assert asyncio.run(main()) == [15, 5, 3, 30_000]
+
+
+OPTIONS = (socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL, socket.TCP_KEEPCNT, socket.TCP_USER_TIMEOUT)
 
 
 @pytest.mark.parametrize("driver", ["asyncpg", "psycopg"])

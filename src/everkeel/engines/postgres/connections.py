@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any, Literal, Protocol, TypeAlias
 
+from everkeel.engines.postgres.sockets import libpq_options, watch
 from everkeel.engines.sql.runners import autocommits, begun
 from everkeel.errors import ConfigError
 
@@ -57,6 +58,10 @@ class _Transactions:
                 yield connection
 
 
+async def _watched(connection: Any) -> None:
+    watch(connection)
+
+
 class AsyncpgConnections(_Transactions):
     """A pool of asyncpg's."""
 
@@ -70,7 +75,9 @@ class AsyncpgConnections(_Transactions):
     async def start(self) -> None:
         import asyncpg  # type: ignore[import-untyped]  # it ships no types
 
-        self._pool = await asyncpg.create_pool(self._dsn, min_size=0, max_size=self._most, **self._options)
+        self._pool = await asyncpg.create_pool(
+            self._dsn, min_size=0, max_size=self._most, init=_watched, **self._options
+        )
 
     def acquire(self) -> Any:
         if self._pool is None:
@@ -103,7 +110,7 @@ class PsycopgConnections(_Transactions):
 
     def __init__(self, dsn: str, most: int, *, pooler: bool) -> None:
         self._dsn, self._most = dsn, most
-        self._options: dict[str, Any] = {"prepare_threshold": None} if pooler else {}
+        self._options = {**libpq_options(dsn), **({"prepare_threshold": None} if pooler else {})}
         self._places = asyncio.Semaphore(most)
         self._idle: list[Any] = []
 

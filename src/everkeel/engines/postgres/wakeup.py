@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import AbstractContextManager, suppress
 from typing import Any
 
+from everkeel.engines.postgres.sockets import hang_up
 from everkeel.engines.sql.runners import arun_on, begun, begun_sync, in_transaction, run_on
 from everkeel.engines.sql.statement import Statement, one
 from everkeel.engines.wakeup import LocalWakeup
@@ -24,6 +25,8 @@ KEEPALIVE = 10.0
 """Seconds between two looks at whether the listening connection is alive: a dead one can look healthy for hours."""
 ANSWER = 5.0
 """Seconds within which it must answer such a look."""
+CONNECT = 5
+"""Seconds within which a new one must be there."""
 MOST_DELAY = 30.0
 """Seconds between two tries to connect again, at most."""
 
@@ -133,7 +136,7 @@ class Listener:
     async def _with_asyncpg(self, heard: Callable[[str], object]) -> None:
         import asyncpg  # type: ignore[import-untyped]  # it ships no types
 
-        connecting = asyncio.ensure_future(asyncpg.connect(self._dsn, timeout=int(ANSWER), statement_cache_size=0))
+        connecting = asyncio.ensure_future(asyncpg.connect(self._dsn, timeout=CONNECT, statement_cache_size=0))
         try:
             connection: Any = await asyncio.shield(connecting)
         except asyncio.CancelledError:
@@ -160,7 +163,7 @@ class Listener:
         import psycopg
 
         connection = await psycopg.AsyncConnection.connect(
-            self._dsn, autocommit=True, prepare_threshold=None, connect_timeout=int(ANSWER)
+            self._dsn, autocommit=True, prepare_threshold=None, connect_timeout=CONNECT
         )
         try:
             await connection.execute(f"LISTEN {CHANNEL}")
@@ -168,7 +171,21 @@ class Listener:
             while True:
                 async for notify in connection.notifies(timeout=KEEPALIVE):
                     heard(notify.payload)
-                async with asyncio.timeout(ANSWER):
-                    await connection.execute("SELECT 1")
+                await _answers(connection)
         finally:
             await connection.close()
+
+
+async def _answers(connection: Any) -> None:
+    """Ask a connection of psycopg's whether it is alive. A timeout that cancels would do nothing here: psycopg then
+    asks the server to cancel, and waits for the end of the statement all the same."""
+    looking = asyncio.ensure_future(connection.execute("SELECT 1"))
+    looking.add_done_callback(lambda done: done.cancelled() or done.exception())
+    try:
+        await asyncio.wait({looking}, timeout=ANSWER)
+    finally:
+        if silent := not looking.done():
+            hang_up(connection.fileno())
+    if silent:
+        raise TimeoutError(f"no answer within {ANSWER:g} s")
+    await looking
