@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sqlite3
 from contextlib import closing, suppress
 
@@ -10,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from everkeel.demo.shop import books
-from everkeel.demo.shop.books import CardRefusedError, OutOfStockError, WithdrawnError
+from everkeel.demo.shop.books import Books, CardRefusedError, OutOfStockError, WithdrawnError
+from everkeel.engines import PostgresEngine
 from everkeel.engines.sql.runners import run, runner_of
 from everkeel.errors import NotRetryable
 
@@ -132,3 +134,36 @@ def test_an_order_is_placed_once_and_settled_once(shop) -> None:
     assert shop.enter(books.settle("a", "confirmed"))
     assert not shop.enter(books.settle("a", "cancelled"))
     assert shop.connection.execute("SELECT status FROM orders").fetchone() == ("confirmed",)
+
+
+@pytest.mark.require_server("postgres")
+def test_of_those_who_come_at_the_same_moment_one_does_it(postgres_dsn) -> None:
+    """PostgreSQL lets them run side by side; a look before the act would let several of them act."""
+    at_once, orders = 6, [f"order-{number}" for number in range(12)]
+
+    async def main() -> None:
+        async with PostgresEngine(postgres_dsn, connections=at_once) as engine:
+            inventory, payments = Books(engine, "inventory"), Books(engine, "payments")
+            await inventory.open()
+            await payments.open()
+            await inventory.enter(books.restock("lantern", 100))
+
+            async def all_at_once(entries) -> list[str]:
+                return sorted(await asyncio.gather(*(inventory.enter(entry) for entry in entries)))
+
+            for order in orders:
+                for make, done in (
+                    (lambda order: books.reserve(order, "lantern", 2), "reserved"),
+                    (books.release, "released"),
+                    (lambda order: books.charge(order, 100), "charged"),
+                    (books.refund, "refunded"),
+                ):
+                    answers = await all_at_once([make(order) for _ in range(at_once)])
+                    assert answers == sorted([done, *["again"] * (at_once - 1)])
+                assert await all_at_once([books.release(f"{order}-unknown") for _ in range(at_once)]) == sorted(
+                    ["prevented", *["again"] * (at_once - 1)]
+                )
+            assert await inventory.number("SELECT available FROM stock") == 100
+            assert await payments.number("SELECT sum(amount) FROM ledger") == 0
+
+    asyncio.run(main())

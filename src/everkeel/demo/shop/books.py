@@ -2,6 +2,9 @@
 
 Every entry is idempotent by the order it is about, and every undoing leaves a mark even where there was nothing to
 undo: a charge that arrives after its refund must find that it is not wanted any more.
+
+Each begins with the one statement that decides, so that of two who come at the same moment only one does it. A look
+before it (`SELECT`, then `INSERT`) would let both do it, on a database that lets them run side by side.
 """
 
 from __future__ import annotations
@@ -84,8 +87,13 @@ def restock(item: str, count: int) -> Operation[None]:
 
 def reserve(order: str, item: str, count: int) -> Operation[str]:
     """Set goods aside for an order; once, however often it is asked."""
-    before = yield Statement("SELECT status FROM reservations WHERE order_id = :order", {"order": order})
-    if before:
+    ours = yield Statement(
+        "INSERT INTO reservations (order_id, item, count, status) VALUES (:order, :item, :count, 'reserved') "
+        "ON CONFLICT (order_id) DO NOTHING RETURNING order_id",
+        {"order": order, "item": item, "count": count},
+    )
+    if not ours:
+        before = yield Statement("SELECT status FROM reservations WHERE order_id = :order", {"order": order})
         if before[0][0] == "released":
             raise WithdrawnError(f"order {order} was given up")
         return "again"
@@ -94,28 +102,28 @@ def reserve(order: str, item: str, count: int) -> Operation[str]:
         {"item": item, "count": count},
     )
     if not taken:
-        raise OutOfStockError(f"not enough {item} for order {order}")
-    yield Statement(
-        "INSERT INTO reservations (order_id, item, count, status) VALUES (:order, :item, :count, 'reserved')",
-        {"order": order, "item": item, "count": count},
-    )
+        raise OutOfStockError(f"not enough {item} for order {order}")  # and the reservation is not made, either
     return "reserved"
 
 
 def release(order: str) -> Operation[str]:
     """Put goods back, as many as were set aside; where none were, see to it that none will be."""
-    before = yield Statement("SELECT status, item, count FROM reservations WHERE order_id = :order", {"order": order})
-    if not before:
-        yield Statement(
-            "INSERT INTO reservations (order_id, item, count, status) VALUES (:order, '', 0, 'released')",
-            {"order": order},
-        )
+    mark = yield Statement(
+        "INSERT INTO reservations (order_id, item, count, status) VALUES (:order, '', 0, 'released') "
+        "ON CONFLICT (order_id) DO NOTHING RETURNING order_id",
+        {"order": order},
+    )
+    if mark:
         return "prevented"
-    status, item, count = before[0]
-    if status == "released":
+    # Of two who release at the same moment, one finds the row as it was: it puts the goods back.
+    held = yield Statement(
+        "UPDATE reservations SET status = 'released' WHERE order_id = :order AND status = 'reserved' "
+        "RETURNING item, count",
+        {"order": order},
+    )
+    if not held:
         return "again"
-    yield Statement("UPDATE reservations SET status = 'released' WHERE order_id = :order", {"order": order})
-    yield from restock(item, count)
+    yield from restock(*held[0])
     return "released"
 
 
@@ -127,17 +135,18 @@ LIMIT = 100_000
 
 def charge(order: str, amount: int) -> Operation[str]:
     """Take the money for an order; once, however often it is asked."""
-    before = yield Statement("SELECT status FROM payments WHERE order_id = :order", {"order": order})
-    if before:
+    if amount > LIMIT:
+        raise CardRefusedError(f"the bank refuses {amount / 100:.2f} for order {order}")
+    ours = yield Statement(
+        "INSERT INTO payments (order_id, amount, status) VALUES (:order, :amount, 'charged') "
+        "ON CONFLICT (order_id) DO NOTHING RETURNING order_id",
+        {"order": order, "amount": amount},
+    )
+    if not ours:
+        before = yield Statement("SELECT status FROM payments WHERE order_id = :order", {"order": order})
         if before[0][0] == "refunded":
             raise WithdrawnError(f"order {order} was given up")
         return "again"
-    if amount > LIMIT:
-        raise CardRefusedError(f"the bank refuses {amount / 100:.2f} for order {order}")
-    yield Statement(
-        "INSERT INTO payments (order_id, amount, status) VALUES (:order, :amount, 'charged')",
-        {"order": order, "amount": amount},
-    )
     yield Statement(
         "INSERT INTO ledger (id, order_id, amount) VALUES (:id, :order, :amount)",
         {"id": f"{order}:charge", "order": order, "amount": amount},
@@ -147,19 +156,22 @@ def charge(order: str, amount: int) -> Operation[str]:
 
 def refund(order: str) -> Operation[str]:
     """Give the money back, as much as was taken; where none was, see to it that none will be."""
-    before = yield Statement("SELECT status, amount FROM payments WHERE order_id = :order", {"order": order})
-    if not before:
-        yield Statement(
-            "INSERT INTO payments (order_id, amount, status) VALUES (:order, 0, 'refunded')", {"order": order}
-        )
+    mark = yield Statement(
+        "INSERT INTO payments (order_id, amount, status) VALUES (:order, 0, 'refunded') "
+        "ON CONFLICT (order_id) DO NOTHING RETURNING order_id",
+        {"order": order},
+    )
+    if mark:
         return "prevented"
-    status, amount = before[0]
-    if status == "refunded":
+    taken = yield Statement(
+        "UPDATE payments SET status = 'refunded' WHERE order_id = :order AND status = 'charged' RETURNING amount",
+        {"order": order},
+    )
+    if not taken:
         return "again"
-    yield Statement("UPDATE payments SET status = 'refunded' WHERE order_id = :order", {"order": order})
     yield Statement(
         "INSERT INTO ledger (id, order_id, amount) VALUES (:id, :order, :amount)",
-        {"id": f"{order}:refund", "order": order, "amount": -amount},
+        {"id": f"{order}:refund", "order": order, "amount": -taken[0][0]},
     )
     return "refunded"
 
