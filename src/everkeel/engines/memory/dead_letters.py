@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import count, takewhile
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from everkeel.engines.letters import (
     FINISHED,
@@ -35,6 +35,8 @@ from everkeel.idempotency.records import State, StoreStats
 if TYPE_CHECKING:
     from everkeel.engines.memory.engine import MemoryEngine
 
+K = TypeVar("K")
+
 
 class MemoryDeadLetters:
     """A `DeadLetterStore` that lives as long as its process.
@@ -46,6 +48,8 @@ class MemoryDeadLetters:
     def __init__(self, engine: MemoryEngine) -> None:
         self._engine = engine
         self._rows = engine.dead_letter_rows
+        self._events: dict[tuple[str, str, str, str], set[str]] = {}  # ids by event, and by key
+        self._lanes: dict[tuple[str, str, str | None], set[str]] = {}
         self._trail: list[AuditRow] = []
         self._numbers, self._places = count(1), count(1)
 
@@ -67,8 +71,8 @@ class MemoryDeadLetters:
                 behind=letter.behind, created_at=now, failed_at=now, updated_at=now,
                 position=min((one.position for one in known if one.position), default=0) or next(self._places),
             )  # fmt: skip
-            self._rows[row.id] = row
-            undo(lambda: self._rows.pop(row.id, None))
+            self._keep(row)
+            undo(lambda: self._drop(row.id))
             self._note(row.id, None, letter.status, letter.change, undo)
             for older in known:
                 if Status(older.status) in UNRESOLVED:
@@ -144,8 +148,8 @@ class MemoryDeadLetters:
         ]
         old = sorted(old, key=lambda row: row.updated_at)[:limit]
         for row in old:
-            del self._rows[row.id]
-            undo(partial(self._rows.__setitem__, row.id, row))
+            self._drop(row.id)
+            undo(partial(self._keep, row))
             self._note(row.id, Status(row.status), None, change, undo)
         return len(old)
 
@@ -221,11 +225,8 @@ class MemoryDeadLetters:
             return Newer(exact=True)
         own, lane = (row.source, row.event_id), (row.consumer, row.topic, row.key)
         with self._engine.lock:
-            behind = [
-                one
-                for one in self._rows.values()
-                if (one.consumer, one.topic, one.key) == lane and one.position > row.position
-            ]
+            lane_rows = (self._rows[id] for id in self._lanes.get(lane, ()))
+            behind = [one for one in lane_rows if one.position > row.position]
             place = self._engine.outbox.known(*own, row.topic)
             age = 0.0 if place is None else self._engine.clock.time() - place.created_at
             later = self._engine.outbox.behind(row.topic, row.key, place, row.first_failed_at)
@@ -249,14 +250,25 @@ class MemoryDeadLetters:
 
     # ------------------------------------------------------------------ under the lock
 
+    def _keep(self, row: DeadLetterRow) -> None:
+        """Write a row, or write over it; found by its event and by its key."""
+        self._drop(row.id)
+        self._rows[row.id] = row
+        self._events.setdefault(_identity(row), set()).add(row.id)
+        self._lanes.setdefault(_lane(row), set()).add(row.id)
+
+    def _drop(self, id: str) -> None:
+        row = self._rows.pop(id, None)
+        if row is not None:
+            _strike(self._events, _identity(row), id)
+            _strike(self._lanes, _lane(row), id)
+
     def _of_event(self, consumer: str, source: str, event_id: str, topic: str) -> list[DeadLetterRow]:
-        wanted = (consumer, source, event_id, topic)
-        rows = [row for row in self._rows.values() if _identity(row) == wanted]
+        rows = (self._rows[id] for id in self._events.get((consumer, source, event_id, topic), ()))
         return sorted(rows, key=lambda row: row.epoch)
 
     def _of_key(self, consumer: str, topic: str, key: str) -> list[DeadLetterRow]:
-        wanted = (consumer, topic, key)
-        rows = (row for row in self._rows.values() if (row.consumer, row.topic, row.key) == wanted)
+        rows = (self._rows[id] for id in self._lanes.get((consumer, topic, key), ()))
         return sorted((row for row in rows if Status(row.status) in UNRESOLVED), key=lambda row: row.position)
 
     def _seen(self, row: DeadLetterRow) -> DeadLetterRow:
@@ -277,8 +289,8 @@ class MemoryDeadLetters:
     ) -> DeadLetterRow:
         now = self._engine.clock.time()
         moved = replace(row, status=after.value, version=row.version + 1, updated_at=now, key=key or row.key)
-        self._rows[row.id] = moved
-        undo(lambda: self._rows.__setitem__(row.id, row))
+        self._keep(moved)
+        undo(lambda: self._keep(row))
         self._note(row.id, Status(row.status), after, change, undo)
         return moved
 
@@ -305,6 +317,16 @@ def _place(row: DeadLetterRow) -> tuple[float, str]:
 
 def _identity(row: DeadLetterRow) -> tuple[str, str, str, str]:
     return row.consumer, row.source, row.event_id, row.topic
+
+
+def _lane(row: DeadLetterRow) -> tuple[str, str, str | None]:
+    return row.consumer, row.topic, row.key
+
+
+def _strike(index: dict[K, set[str]], place: K, id: str) -> None:
+    index[place].discard(id)
+    if not index[place]:
+        del index[place]
 
 
 def _undo(tx: object) -> Callable[[Callable[[], object]], object]:
