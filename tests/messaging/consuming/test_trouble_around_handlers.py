@@ -138,6 +138,29 @@ async def test_a_broker_that_takes_nothing_back_is_told_and_its_lease_does_it(wo
     assert world.effects == {("billing", "e-1"): 1}
 
 
+async def test_a_broker_that_is_away_when_the_consumer_stops_does_not_keep_it(world, caplog):
+    consumer = world.consumer()
+    subscribe = consumer.subscribe
+
+    def away():
+        subscription = subscribe()
+
+        async def aclose() -> None:
+            raise OSError("away")
+
+        subscription.aclose = aclose
+        return subscription
+
+    consumer.subscribe = away
+    await consumer.start()
+    await world.publish(world.event())
+    await asyncio.sleep(5)
+    async with asyncio.timeout(60):
+        await consumer.stop()
+    assert world.order == ["e-1"]
+    assert "the transport failed at the end" in caplog.text
+
+
 async def test_a_subscription_that_ends_is_asked_for_again(world):
     consumer = world.consumer()
     real, made = consumer.subscribe, []

@@ -77,6 +77,10 @@ class Intake:
                 async with consumer.subscribe() as subscription:
                     await self._take_all(subscription)
             except Exception as error:
+                task = asyncio.current_task()
+                if task is not None and task.cancelling():  # it failed while we let go of it: that is no reason to stay
+                    reporting.trouble(consumer, "the transport failed at the end; what it lent comes again", error)
+                    raise asyncio.CancelledError from None
                 self._failures += 1
                 delay = min(30.0, 0.5 * 2 ** min(self._failures, 10))
                 reporting.trouble(consumer, f"the transport failed; asking again in {delay:g} s", error)
