@@ -37,3 +37,20 @@ async def test_wherever_the_relay_dies_a_replayed_letter_is_resolved_in_the_end(
         await outbox.relay().flush()
         assert (await letters.get(letter.id)).status is Status.RESOLVED
         assert (await outbox.stats()).depth == 0
+
+
+async def test_a_relay_purges_the_letters_of_its_outbox_by_the_settings_it_is_given(virtual_time):
+    async with MemoryEngine() as engine:
+        outbox = Outbox(engine, transport=RefusesOnce())
+        await outbox.write([Event("tested", source="/tests", id=id, key="k") for id in ("1", "2")])
+        await outbox.relay().flush()
+        letters = DeadLetters(engine, retain=30 * 86_400)
+        (letter,) = (await letters.list()).letters
+        others = await letters.bury(Event("tested", source="/t"), consumer="billing", topic="t", reason="rejected")
+        await asyncio.sleep(8 * 86_400)
+        await outbox.relay(dead_letters=letters).maintain()
+        assert (await letters.get(letter.id)).status is Status.PENDING
+        await outbox.relay().maintain()
+        assert (await letters.get(letter.id)).status is Status.DISCARDED
+        assert (await letters.get(others.id)).status is Status.PENDING
+        assert (await outbox.stats()).depth == 1  # the one behind it may go

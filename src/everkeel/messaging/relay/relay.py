@@ -10,7 +10,9 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Self
 from uuid import uuid4
 
+from everkeel.engines.letters import OUTBOX
 from everkeel.engines.rows import Claimed, OutboxStats
+from everkeel.messaging.dead_letters.service import DeadLetters
 from everkeel.messaging.outbox import WAKEUP, Outbox
 from everkeel.messaging.relay.batch import Batch
 from everkeel.messaging.relay.config import RelayConfig
@@ -61,6 +63,7 @@ class Relay(Part[RelayConfig]):
         publish_timeout: Seconds after which a transport that does not answer counts as away.
         park: Let later events of a dead letter's key wait until it is replayed or discarded. False: they go on.
         maintenance: Seconds between two rounds of purging what was delivered.
+        dead_letters: By whose settings dead letters of the outbox are kept; 7 days by default.
         name: Its identity in messages; the outbox's by default.
         mode: "enforce", or "off": it delivers nothing.
         clock: Where its time comes from, in place of the outbox's.
@@ -85,6 +88,7 @@ class Relay(Part[RelayConfig]):
         publish_timeout: Seconds = 30.0,
         park: bool = True,
         maintenance: Seconds = 60.0,
+        dead_letters: DeadLetters | None = None,
         name: str | None = None,
         mode: Mode = "enforce",
         clock: Clock | None = None,
@@ -99,6 +103,9 @@ class Relay(Part[RelayConfig]):
         self.outbox = outbox
         self.store = outbox.engine.outbox
         self._transport = transport
+        if dead_letters is None and hasattr(outbox.engine, "dead_letters"):
+            dead_letters = DeadLetters(outbox.engine)
+        self._letters = dead_letters
         self.clock = clock or outbox.clock
         self.counters = Counters()
         self.owner = f"{socket.gethostname()}:{os.getpid()}:{uuid4().hex[:8]}"
@@ -408,7 +415,8 @@ class Relay(Part[RelayConfig]):
                 report(f"relay {self.name!r} could not clean up", error)
 
     async def maintain(self, step: int = 1000) -> int:
-        """Purge what was delivered long enough ago, in steps small enough to disturb nobody; answers how many."""
+        """Purge what was delivered long enough ago, in steps small enough to disturb nobody; answers how many. Dead
+        letters of the outbox that are too old are purged as well."""
         await self.store.park(step)
         keep: float = getattr(self.outbox.engine, "keep_delivered", 86_400.0)
         purged = 0
@@ -418,6 +426,8 @@ class Relay(Part[RelayConfig]):
             if gone < step:
                 break
             await self.clock.asleep(0.05)
+        if self._letters is not None:
+            await self._letters.purge(consumer=OUTBOX)
         return purged
 
     def __repr__(self) -> str:
