@@ -508,6 +508,26 @@ def test_sqlalchemy_that_commits_each_statement_is_refused(postgres_dsn):
 
 
 @pytest.mark.require_server("postgres")
+def test_a_transaction_on_another_kind_of_database_is_refused(postgres_dsn, tmp_path):
+    import psycopg
+    from sqlalchemy import create_engine
+    from sqlalchemy.orm import Session
+
+    there, here = Outbox(PostgresEngine(postgres_dsn)), Outbox(SQLiteEngine(tmp_path / "db"))
+    file = create_engine(f"sqlite:///{tmp_path / 'db'}")
+    own = sqlite3.connect(tmp_path / "db")
+    with psycopg.connect(postgres_dsn) as connection, Session(file) as session:
+        with pytest.raises(ConfigError, match="must be on the database of the engine, which is sqlite") as caught:
+            here.write_sync(placed(), tx=connection)
+        assert "got psycopg.Connection on postgresql" in str(caught.value)
+        for tx in (session, own):
+            with pytest.raises(ConfigError, match="must be on the database of the engine, which is postgresql"):
+                there.write_sync(placed(), tx=tx)
+    own.close()
+    file.dispose()
+
+
+@pytest.mark.require_server("postgres")
 def test_an_engine_that_was_not_started_says_so(postgres_dsn):
     async def main():
         with pytest.raises(RuntimeError, match="PostgresEngine is not started"):

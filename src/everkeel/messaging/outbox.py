@@ -119,7 +119,7 @@ class Outbox(Part[OutboxConfig]):
             await self._publish(events, rows)
             return
         if tx is not None:
-            need_transaction(tx)
+            need_transaction(tx, self.engine.name)
         crash_point("outbox.before_write")
         await self.engine.outbox.append(rows, delay=wait, tx=tx)
         crash_point("outbox.after_write")
@@ -135,7 +135,7 @@ class Outbox(Part[OutboxConfig]):
             self._publish_sync(events, rows)
             return
         if tx is not None:
-            need_transaction(tx)
+            need_transaction(tx, self.engine.name)
         crash_point("outbox.before_write")
         self.engine.outbox.append_sync(rows, delay=wait, tx=tx)
         crash_point("outbox.after_write")

@@ -138,6 +138,9 @@ _KINDS: dict[tuple[str, str], tuple[type[Any], bool]] = {
 }
 
 
+_DATABASES = {"asyncpg": "postgresql", "psycopg": "postgresql", "sqlite3": "sqlite"}
+
+
 def kind_of(tx: object) -> tuple[str, str] | None:
     """The library and class a connection is recognised by; None for anything else.
 
@@ -209,9 +212,15 @@ async def arun_on(tx: object, operation: Operation[T]) -> T:
     return await arun(operation, runner)
 
 
-def need_transaction(tx: Any) -> None:
-    """A `ConfigError` for a connection that would commit each statement by itself: then nothing would be one."""
+def need_transaction(tx: Any, database: str | None = None) -> None:
+    """A `ConfigError` for a connection that would commit each statement by itself: then nothing would be one. And for
+    one to another kind of database than the engine's, `sqlite` or `postgresql`."""
     library, name = kind_of(tx) or ("", "")
+    found = _DATABASES.get(library) or (_dialect_of(tx) if library == "sqlalchemy" else None)
+    if found is not None and database in _DATABASES.values() and found != database:
+        raise ConfigError(
+            "tx", None, f"must be on the database of the engine, which is {database}", f"{library}.{name} on {found}"
+        )
     if library == "asyncpg":
         alone = not tx.is_in_transaction()
     elif library == "psycopg":
@@ -227,18 +236,27 @@ def need_transaction(tx: Any) -> None:
         )
 
 
-def autocommits(tx: Any) -> bool:
-    """Does this session, connection or engine of SQLAlchemy commit each statement by itself?"""
+def _bind_of(tx: Any) -> Any:
+    """What a session or connection of SQLAlchemy's works on; None where it has several databases, by class."""
     if hasattr(tx, "registry"):
         tx = tx.registry()
     for name in ("sync_session", "sync_connection", "sync_engine"):
         tx = getattr(tx, name, None) or tx
-    if hasattr(tx, "get_bind"):
-        if tx.bind is None:
-            return False  # several databases, one for each class: which one is meant, it will say itself
-        tx = tx.bind
-    level = tx.get_execution_options().get("isolation_level")
-    return (level or getattr(tx.dialect, "_on_connect_isolation_level", None)) == "AUTOCOMMIT"
+    return tx.bind if hasattr(tx, "get_bind") else tx
+
+
+def _dialect_of(tx: Any) -> str | None:
+    bind = _bind_of(tx)
+    return None if bind is None else str(bind.dialect.name)
+
+
+def autocommits(tx: Any) -> bool:
+    """Does this session, connection or engine of SQLAlchemy commit each statement by itself?"""
+    bind = _bind_of(tx)
+    if bind is None:
+        return False
+    level = bind.get_execution_options().get("isolation_level")
+    return (level or getattr(bind.dialect, "_on_connect_isolation_level", None)) == "AUTOCOMMIT"
 
 
 def in_transaction(connection: Any) -> bool:
