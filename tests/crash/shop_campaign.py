@@ -253,7 +253,7 @@ async def _campaign(engine: str, transport: str, rounds: int, seed: int, within:
 
 
 def campaign(
-    engine: str, transport: str, *, rounds: int = 1, seed: int = 1, within: float = 60.0, short: bool = False
+    engine: str, transport: str, *, rounds: int = 1, seed: int = 1, within: float = 150.0, short: bool = False
 ) -> Report:
     """Kill every service at every point (`short`: one of them at each), `rounds` times, and audit the books."""
     return asyncio.run(_campaign(engine, transport, rounds, seed, within, short))

@@ -88,7 +88,7 @@ class Running:
             app = self.plane().beside(_at("/metrics", self.metrics(stack), self.app()))
             settings = uvicorn.Config(
                 app, host="127.0.0.1", port=self.world.ports[self.service],
-                log_level="error", ws="none", timeout_graceful_shutdown=1,
+                log_level="error", log_config=None, ws="none", timeout_graceful_shutdown=1,
             )  # fmt: skip
             self._server = uvicorn.Server(settings) if alone else _guest()(settings)
             await self._server.serve()
