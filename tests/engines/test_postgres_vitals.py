@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 
 import asyncpg
 import pytest
@@ -11,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from everkeel.engines import PostgresEngine
+from everkeel.engines.sql.statement import Statement, one
 from everkeel.engines.vitals import certain_skew
 from everkeel.runtime.clock import Clock
 from everkeel.telemetry import StoreMetrics
@@ -97,3 +99,24 @@ def test_an_open_transaction_is_seen_by_its_age_and_by_what_it_holds_back(postgr
 def shown():
     names = ("everkeel.store.clock_skew", "everkeel.store.oldest_transaction_age", "everkeel.store.xmin_age")
     return {one.name.rpartition(".")[2]: one.value for one in measure_all() if one.name in names}
+
+
+@pytest.mark.require_server("postgres")
+def test_what_a_transaction_of_another_role_holds_back_is_seen_too(postgres_dsn):
+    """Of which an ordinary role may see nearly nothing, not even of what kind it is."""
+    other = postgres_dsn.replace("//everkeel@", "//postgres@")
+    ours = "EVERKEEL_TEST_POSTGRES" not in os.environ  # a server of somebody's own has roles of its own
+    assert other != postgres_dsn or not ours
+
+    async def main():
+        async with (
+            PostgresEngine(postgres_dsn) as engine,
+            transaction(other, "SELECT count(*) FROM everkeel_outbox", "repeatable_read"),
+        ):
+            for _ in range(20):
+                await engine.run(one(Statement(WRITE)))
+            return await engine.vitals()
+
+    vitals = asyncio.run(main())
+    assert vitals.xmin_age >= 20
+    assert vitals.oldest_transaction == 0 or not ours

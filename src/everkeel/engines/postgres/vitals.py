@@ -8,12 +8,12 @@ from everkeel.runtime.clock import Clock
 
 # A transaction holds back the cleaning up by what it may still see (xmin) and by what it has written (xid). Any role
 # may read both; when a transaction began, only its own role and members of pg_read_all_stats. Standbys that ask for
-# it, replication slots and prepared transactions hold back as well. Vacuum does not hold back vacuum.
+# it, replication slots and prepared transactions hold back as well. Vacuum does not hold back vacuum: its workers are
+# those without a user (`backend_type` is null for who may not see others).
 _VITALS = """
 WITH others AS (
     SELECT greatest(age(backend_xmin), age(backend_xid)) AS age, xact_start FROM pg_stat_activity
-    WHERE pid <> pg_backend_pid() AND (datname IS NULL OR datname = current_database())
-      AND backend_type <> 'autovacuum worker'
+    WHERE pid <> pg_backend_pid() AND (datname IS NULL OR datname = current_database()) AND usesysid IS NOT NULL
 ), held AS (
     SELECT age FROM others
     UNION ALL SELECT age(xmin) FROM pg_replication_slots
