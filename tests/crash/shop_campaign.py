@@ -267,6 +267,7 @@ def main() -> int:
     parser.add_argument("--short", action="store_true", help="one service at each point, not all of them")
     parser.add_argument("--seed", type=int, default=None, help="repeats a run's order of kills")
     args = parser.parse_args()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # whoever ends it leaves no servers behind
     seed = random.randrange(10**6) if args.seed is None else args.seed
     report = campaign(args.engine, args.transport, rounds=args.rounds, seed=seed, short=args.short)
     print("\n".join(report.lines()))
