@@ -32,6 +32,7 @@ _UNRESOLVED = ", ".join(f"'{status.value}'" for status in UNRESOLVED)
 _FINISHED = ", ".join(f"'{status.value}'" for status in FINISHED)
 _SAME = "{0}.consumer = d.consumer AND {0}.source = d.source AND {0}.event_id = d.event_id AND {0}.topic = d.topic"
 _IDENTITY = "consumer = :consumer AND source = :source AND event_id = :event_id AND topic = :topic"
+_AT_ONCE = 200
 _COLUMNS = (
     "id", "consumer", "status", "topic", "key", "source", "event_id", "event_type", "epoch", "attributes", "payload",
     "encoding", "reason", "error_type", "error", "traceback", "attempts", "saga_id", "correlation_id", "behind",
@@ -194,11 +195,10 @@ DELETE FROM everkeel_dead_letter_audit WHERE letter IN (
             which, values = f"{which} AND d.consumer = :consumer", {**values, "consumer": consumer}
         values |= {"actor": change.actor, "kind": change.kind, "reason": change.reason, "limit": limit}
         gone = yield self._statement(self._delete.format(which), **values)
-        if gone:
-            yield Statement(
-                "DELETE FROM everkeel_dead_letters WHERE EXISTS (SELECT 1 FROM everkeel_dead_letter_audit AS a "
-                "WHERE a.letter = everkeel_dead_letters.id AND a.became IS NULL)"
-            )
+        for start in range(0, len(gone), _AT_ONCE):
+            ids = {f"id_{place}": id for place, (id,) in enumerate(gone[start : start + _AT_ONCE])}
+            named = ", ".join(f":{name}" for name in ids)
+            yield Statement(f"DELETE FROM everkeel_dead_letters WHERE id IN ({named})", ids)
         return len(gone)
 
     # ------------------------------------------------------------------ reading

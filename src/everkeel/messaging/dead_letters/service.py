@@ -178,7 +178,8 @@ class DeadLetters(Keeping):
             if sent:
                 break
             if pause is None:
-                raise DeadLetterConflictError(id, before.value, "on its way for another consumer")
+                found = "still in the outbox, on its way for this or another consumer"
+                raise DeadLetterConflictError(id, before.value, found)
             await self.engine.clock.asleep(pause)
         crash_point("replay.after_commit")
         self.engine.wakeup.notify(WAKEUP)
