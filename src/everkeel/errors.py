@@ -160,6 +160,11 @@ class CircuitOpenError(RejectedError):
         """Why it is open when it was not failures: `forced`, `isolated`, `slow`; otherwise None."""
         return cast("str | None", self.args[4]) if len(self.args) > 4 else None
 
+    @property
+    def half_open(self) -> bool:
+        """Are its probes under way? They decide soon; `retry_after` is how long they have at most."""
+        return self.reason is not None and self.reason.startswith("half open")
+
     def __str__(self) -> str:
         if self.reason == "slow" and self.failure_rate is not None:
             why = f" ({self.failure_rate:.0%} of the last {self.calls} calls were slow)"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from uuid import uuid4
 
 import pytest
 from hypothesis import given, settings
@@ -245,7 +246,7 @@ def make_transport(request, tmp_path):
     if request.param == "sqlite":
         return lambda: SQLiteTransport(tmp_path / "broker.db", poll=0.02)
     url = request.getfixturevalue("redis_url")
-    return lambda: RedisTransport(url, poll=0.02)
+    return lambda: RedisTransport(url, prefix=uuid4().hex, poll=0.02)
 
 
 def test_two_consumers_share_shuffled_events_and_each_key_is_in_order(make_engine, make_transport):

@@ -9,7 +9,7 @@ import threading
 import pytest
 
 from everkeel import NotRetryable, TooEarlyError, circuit_breaker, pipeline, retry, timeout
-from everkeel.errors import ConfigError, EventError
+from everkeel.errors import CircuitOpenError, ConfigError, EventError
 from everkeel.events import DeadLettered
 from everkeel.messaging import Consumer, Event, MemoryTransport, Message
 from everkeel.messaging.consumer.core import Bury, Redeliver, Rules, after_failure
@@ -53,6 +53,37 @@ def test_who_says_no_without_saying_when_is_asked_less_and_less_often():
     forced = CircuitOpenError("db", None, None, 0, "forced")
     waits = [after_failure(forced, 1, 0, 1.0, RULES, pauses=pauses).delay for pauses in range(6)]
     assert waits == [1, 2, 4, 8, 16, 30]
+
+
+def test_while_a_breaker_probes_its_word_is_awaited_and_not_the_end_of_its_probes():
+    probing = CircuitOpenError("c", 60.0, 0.5, 10, "half open, its probes are under way")
+    rules = Rules(5, exponential(1.0, factor=2.0, max=60.0), 3600.0, 30.0)
+    assert after_failure(probing, 1, 0.0, 1.0, rules) == Redeliver(1.0, charged=False, pause=True)
+    assert after_failure(probing, 1, 0.0, 1.0, rules, pauses=9) == Redeliver(30.0, charged=False, pause=True)
+    opened = CircuitOpenError("c", 20.0, 0.5, 10)
+    assert after_failure(opened, 1, 0.0, 1.0, rules) == Redeliver(20.0, charged=False, pause=True)
+
+
+async def test_after_an_outage_everything_goes_on_as_soon_as_the_breaker_has_closed(world):
+    down, handled = True, []
+    breaker = circuit_breaker(window=4, minimum_calls=2, open_for=10, probes=1)
+    consumer = world.consumer(handle=False, policies=breaker, concurrency=4)
+
+    @consumer.on("OrderCreated")
+    async def handler(event):
+        await asyncio.sleep(0.1)
+        if down:
+            raise ConnectionError
+        handled.append(asyncio.get_running_loop().time())
+
+    await world.publish(*(world.event(f"e-{number}", key=f"k{number}") for number in range(12)))
+    async with consumer:
+        await asyncio.sleep(5)
+        down = False
+        recovered = asyncio.get_running_loop().time() + 10
+        await asyncio.sleep(60)
+    assert len(handled) == 12
+    assert max(handled) < recovered + 5  # and not 30 s after the others that found the breaker half open
 
 
 def test_redeliveries_are_spread_between_half_and_the_whole_delay():
