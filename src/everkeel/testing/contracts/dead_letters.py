@@ -177,7 +177,9 @@ class DeadLettersContract(StoreContract):
             assert await ids(store, LetterFilter(older_than=600)) == set()
             assert await ids(store, LetterFilter(since=-1e300, until=1e300)) == {"old", "new"}  # no calendar has these
             assert await ids(store, LetterFilter(since=1e300)) == set()
-            for wrong in ({"since": float("nan")}, {"until": "noon"}, {"older_than": float("nan")}, {"older_than": -1}):
+            nan = float("nan")
+            refused: list[dict[str, Any]] = [{"since": nan}, {"until": "noon"}, {"older_than": nan}, {"older_than": -1}]
+            for wrong in refused:
                 with pytest.raises(ConfigError, match=f"{next(iter(wrong))} must be seconds"):
                     LetterFilter(**wrong)
 
