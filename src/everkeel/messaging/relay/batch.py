@@ -43,7 +43,7 @@ class Batch:
                             told.failed(answer.error or answer.result.value)
                             break
                 self._answered(answers, self._relay.clock.monotonic() - began)
-                verdict = judge(part, answers, self._relay.config.attempts, self._relay.delay_after)
+                verdict = judge(part, answers, self._relay.config.attempts, self._relay.pacing.delay_after)
                 await self._settle(verdict)
                 if verdict.out:
                     await self._fell(verdict)
@@ -116,7 +116,7 @@ class Batch:
         if self._rows:
             await self._store.release(leases(self._rows))
             self._rows.clear()
-        delay = relay.outage_delay(health)
+        delay = relay.pacing.outage_delay(health)
         if health.outages == 0:
             self._counters.outages += 1
             warn(
@@ -135,7 +135,7 @@ class Batch:
             crash_point("relay.after_ack")
             self._lost(verdict.delivered, kept)
             self._gone(verdict.delivered)
-            self._relay.arrived(verdict.delivered)
+            self._relay.pacing.arrived(verdict.delivered)
             self._counters.delivered += len(kept)
             self._delivered(claimed for claimed in verdict.delivered if claimed.lease.seq in kept)
         if verdict.away:
@@ -149,22 +149,22 @@ class Batch:
             self._gone(retried)
             self._counters.failed += len(retried)
             for claimed, retry, error in verdict.retried:
-                self._relay.due_in(retry.delay)
+                self._relay.pacing.due_in(retry.delay)
                 self._failed(claimed, retry.delay, error)
         for claimed, reason, error in verdict.buried:
             await self._bury(claimed, reason, error)
 
     async def _step_aside(self, away: Sequence[tuple[Claimed, BaseException | None]]) -> None:
-        delay = self._relay.outage_delay(self._health)
+        delay = self._relay.pacing.outage_delay(self._health)
         retries = [
-            Retry(claimed.lease, max(delay, self._relay.away_again(claimed)), ErrorInfo.of(error), counted=False)
+            Retry(claimed.lease, max(delay, self._relay.pacing.away_again(claimed)), ErrorInfo.of(error), counted=False)
             for claimed, error in away
         ]
         rows = [claimed for claimed, _ in away]
         self._lost(rows, await self._store.retry(retries))
         self._gone(rows)
         for retry in retries:
-            self._relay.due_in(retry.delay)
+            self._relay.pacing.due_in(retry.delay)
 
     async def _bury(self, claimed: Claimed, reason: str, error: BaseException | None) -> None:
         crash_point("relay.before_bury")

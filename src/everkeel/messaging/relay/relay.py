@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Self
 from uuid import uuid4
@@ -19,7 +19,8 @@ from everkeel.messaging.relay.config import RelayConfig
 from everkeel.messaging.relay.core import TopicHealth, by_topic, leases, suspect
 from everkeel.messaging.relay.ending import PATIENCE, ended, within
 from everkeel.messaging.relay.numbers import Counters, RelayStats, attempted, waiting, working
-from everkeel.runtime.backoff import Backoff, Jitter, exponential, jittered
+from everkeel.messaging.relay.pacing import Pacing
+from everkeel.runtime.backoff import Backoff, Jitter, exponential
 from everkeel.runtime.clock import Clock
 from everkeel.runtime.configured import Part
 from everkeel.runtime.crash import crash_point
@@ -30,9 +31,6 @@ from everkeel.telemetry.names import Measurement, label
 if TYPE_CHECKING:
     from everkeel.messaging.transports.protocol import Transport
 
-
-MOST_AWAY = 10_000
-"""Events of which a relay remembers that they found their topic away."""
 
 WATCH = 10.0
 """Seconds between two looks at what waits, for those who scrape."""
@@ -108,17 +106,16 @@ class Relay(Part[RelayConfig]):
         self._letters = dead_letters
         self.clock = clock or outbox.clock
         self.counters = Counters()
+        self.pacing = Pacing(lambda: self.config, self.clock)
         self.owner = f"{socket.gethostname()}:{os.getpid()}:{uuid4().hex[:8]}"
         self.paused = self.config.mode == "off"
         self._health: dict[str, TopicHealth] = {}
         self._batches: set[asyncio.Task[None]] = set()
         self._held: dict[asyncio.Task[None], list[Claimed]] = {}
         self._abandoned: list[Claimed] = []  # what we could not write down the end of, for want of the store
-        self._away: dict[int, int] = {}  # how often an event found its topic away, so far
         self._one_by_one = False
         self._unwritten = 0  # batches in a row whose end could not be written down
         self._resting_until = 0.0
-        self._due: list[float] = []  # when retries of ours are due, so that they need not wait for the poll
         self._stir = asyncio.Event()
         self._stopping = False
         self._ends_at = 0.0
@@ -356,44 +353,13 @@ class Relay(Part[RelayConfig]):
         self._unwritten += 1
         delay = self.config.outage_backoff.delay(self._unwritten)
         self._resting_until = max(self._resting_until, self.clock.monotonic() + delay)
-        self.due_in(delay)
-
-    def delay_after(self, failures: int) -> float:
-        """Seconds before the next try of an event that failed so often."""
-        config = self.config
-        delay = config.backoff.delay(failures)
-        return jittered(delay, config.backoff, config.jitter, delay, self.clock.random)
-
-    def outage_delay(self, health: TopicHealth) -> float:
-        """Seconds for which a topic that is away is left alone."""
-        return self.config.outage_backoff.delay(health.outages + 1)
-
-    def away_again(self, claimed: Claimed) -> float:
-        """Seconds for which an event steps aside that found its topic away, perhaps not for the first time."""
-        if len(self._away) >= MOST_AWAY:
-            self._away.clear()
-        times = self._away[claimed.lease.seq] = self._away.get(claimed.lease.seq, 0) + 1
-        return self.config.outage_backoff.delay(times)
-
-    def arrived(self, rows: Sequence[Claimed]) -> None:
-        """These need not be remembered."""
-        if self._away:
-            for claimed in rows:
-                self._away.pop(claimed.lease.seq, None)
-
-    def due_in(self, delay: float) -> None:
-        """A retry of ours is due then."""
-        self._due.append(self.clock.monotonic() + delay)
+        self.pacing.due_in(delay)
 
     # ------------------------------------------------------------------ waiting
 
     async def _wait(self, seconds: float | None = None) -> None:
         """Wait until there may be work: a signal, the end of a batch, a delay that is over, or the poll."""
-        now = self.clock.monotonic()
-        self._due = [moment for moment in self._due if moment > now]
-        moments = [*self._due, *(health.until for health in self._health.values() if health.until > now)]
-        # A hair later than due: the store's clock and ours are not the same.
-        timeout = min([self.config.poll, *(moment - now + 0.001 for moment in moments)]) if seconds is None else seconds
+        timeout = self.pacing.look_in(self._health.values()) if seconds is None else seconds
         loop = asyncio.get_running_loop()
         timer = self.clock.later(loop, timeout, self._stir.set)
         try:
