@@ -138,7 +138,7 @@ def _show(service: Remote, args: argparse.Namespace) -> int:
     return FINE
 
 
-def _newer(told: dict[str, Any]) -> str:
+def _newer(told: dict[str, Any], whom: str = "it") -> str:
     """What came behind a letter, or the letters of a plan, in the same key."""
     handled, waiting = told["handled"], told["waiting"]
     if told["exact"]:
@@ -147,7 +147,7 @@ def _newer(told: dict[str, Any]) -> str:
         since = f"at least {handled} handled since"
     else:
         since = "it is not known whether any was handled since"
-    return f"{since}, {waiting} waiting behind it" if waiting else since
+    return f"{since}, {waiting} waiting behind {whom}" if waiting else since
 
 
 def _replay_many(service: Remote, args: argparse.Namespace, wanted: dict[str, Any]) -> int:
@@ -160,8 +160,10 @@ def _replay_many(service: Remote, args: argparse.Namespace, wanted: dict[str, An
     plan = service.ask("POST", "/dlq/replay", body)
     done = "are being replayed" if args.yes else "would be replayed (--yes does it)"
     line = f"{plan['count']} {done}, {plan['over_limit']} were replayed too often already"
+    if plan["more"]:
+        line += f", and {plan['more']} more fit: then once again"
     if not args.json and plan["count"]:
         for what in ("consumer", "type", "error"):
             print(f"by {what}: " + ", ".join(f"{text(name)} {number}" for name, number in plan[f"by_{what}"].items()))
-        print(f"newer events on the same keys: {_newer(plan['newer'])}")
+        print(f"newer events on the same keys: {_newer(plan['newer'], 'them')}")
     return report(args, plan, line)

@@ -14,9 +14,9 @@ function badge(status) {
 }
 
 // What came behind a letter, or behind the letters of a plan, in the same key.
-function behind({ handled, waiting, exact }) {
+function behind({ handled, waiting, exact }, whom = "it") {
   const since = handled ? `${exact ? "" : "at least "}${figure(handled)} handled since` : exact ? "none was handled since" : "not known whether any was handled since";
-  return waiting ? `${since}, ${figure(waiting)} waiting behind it` : since;
+  return waiting ? `${since}, ${figure(waiting)} waiting behind ${whom}` : since;
 }
 
 // The corrected data goes out as it was written: to parse it would round numbers that JavaScript has no room for.
@@ -98,7 +98,7 @@ function list(main) {
       const plan = await call("POST", "dlq/replay", { filter });
       const about = Object.entries(plan.by_type).map(([name, count]) => `${count} × ${name}`).join(", ");
       if (!plan.count) return say(said, "No pending letter fits that may be replayed.");
-      if (!(await ask(`Replay ${plan.count} letters?`, `${about}. Newer events on the same keys: ${behind(plan.newer)}. Ten a second; no more once three have failed again.`, "Replay", false))) return;
+      if (!(await ask(`Replay ${plan.count} letters?`, `${about}. Newer events on the same keys: ${behind(plan.newer, "them")}. Ten a second; no more once three have failed again.`, "Replay", false))) return;
       await call("POST", "dlq/replay", { filter, dry_run: false });
       say(said, `${plan.count} letters are being replayed.`);
       announce("replay has begun");
