@@ -575,6 +575,12 @@ def test_wrong_settings_are_refused_by_name(world):
         ({"concurrency": True}, "concurrency must be"),
         ({"lease": 0}, "lease must be more than 0 seconds"),
         ({"topics": ()}, "topics must name at least one topic"),
+        ({"topics": None}, "topics must name at least one topic"),
+        ({"engine": "sqlite:///events.db"}, "engine must be an engine"),
+        ({"inbox": "billing"}, "inbox must be an Inbox"),
+        ({"dead_letters": True}, "dead_letters must be DeadLetters"),
+        ({"dead_letter_topic": ""}, "dead_letter_topic must name a topic"),
+        ({"on_rejected": "compensate"}, "on_rejected must be a function"),
         ({"policies": "retry"}, "policies must be a policy, a pipeline or a guard"),
         ({"backoff": "soon"}, "backoff"),
         ({"engine": None, "dead_letters": None, "park_followers": True}, "park_followers needs dead letters"),
@@ -584,6 +590,8 @@ def test_wrong_settings_are_refused_by_name(world):
             world.consumer(handle=False, **settings)
     with pytest.raises(ConfigError, match="name must be a non-empty string"):
         world.consumer("", handle=False)
+    with pytest.raises(ConfigError, match="transport must be a transport"):
+        Consumer("billing", None, topics="orders")
 
 
 def test_a_second_handler_for_a_type_is_refused(world):

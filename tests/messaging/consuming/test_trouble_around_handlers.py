@@ -205,7 +205,12 @@ async def test_housekeeping_that_fails_is_told_and_tried_again(world, caplog):
 def test_wrong_registrations_are_refused(world):
     consumer = world.consumer(handle=False)
     with pytest.raises(ConfigError, match="needs the types of its events"):
-        consumer.on()(lambda event: None)
+        consumer.on()
+    with pytest.raises(ConfigError, match="needs the types of its events"):
+
+        @consumer.on  # without types, which would be registered for nothing
+        def handler(event): ...
+
     with pytest.raises(ConfigError, match="must be a policy, a pipeline or a guard"):
         consumer.on("OrderCreated", policies=7)(lambda event: None)
     with pytest.raises(ConfigError, match="must have a signature that can be read"):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 
 from everkeel.engines.protocols import Engine
@@ -113,9 +113,20 @@ class Consumer(Part[ConsumerConfig]):
         }  # fmt: skip
         super().__init__(name, ConsumerConfig.make(name, values))
         self.transport = transport
-        self.topics = (topics,) if isinstance(topics, str) else tuple(topics)
+        listed = tuple(topics) if isinstance(topics, Iterable) else ()
+        self.topics = (topics,) if isinstance(topics, str) else listed
         if not self.topics or not all(isinstance(topic, str) and topic for topic in self.topics):
             raise ConfigError(self.label, "topics", "must name at least one topic", repr(topics))
+        parts = {
+            "transport": (transport, "subscribe", "a transport"), "engine": (engine, "transaction", "an engine"),
+            "inbox": (inbox, "retain", "an Inbox"), "dead_letters": (dead_letters, "bury", "DeadLetters"),
+            "on_rejected": (on_rejected, "__call__", "a function of an event and an error"),
+        }  # fmt: skip
+        for parameter, (given, has, what) in parts.items():
+            if not hasattr(given, has) and (given is not None or parameter == "transport"):
+                raise ConfigError(self.label, parameter, f"must be {what}", repr(given))
+        if dead_letter_topic is not None and not (isinstance(dead_letter_topic, str) and dead_letter_topic):
+            raise ConfigError(self.label, "dead_letter_topic", "must name a topic", repr(dead_letter_topic))
         self.engine = engine
         self.clock = clock or (DEFAULT if engine is None else engine.clock)
         if policies is not None and not hasattr(policies, "acall"):
@@ -189,6 +200,11 @@ class Consumer(Part[ConsumerConfig]):
         The function takes the event, and by name `tx` (a transaction) and `context`, if it wants them. It may be a
         coroutine function or a plain one, which runs in a thread.
         """
+
+        if not types or not all(isinstance(one, str) and one for one in types):  # perhaps @consumer.on without types
+            raise ConfigError(
+                self.label, "handler", "needs the types of its events: @consumer.on('OrderCreated')", repr(types)
+            )
 
         def register(fn: F) -> F:
             handler = handler_of(fn, types, policies, self.label)

@@ -67,10 +67,9 @@ def after_failure(
         wait = error.retry_after if error.retry_after is not None else rules.backoff.delay(attempt) * spread
         return Redeliver(wait, charged=False)
     if isinstance(error, RejectedError):
-        wait, soon = error.retry_after, rules.backoff.delay(pauses + 1) * spread
-        if wait is None:
-            wait = soon
-        elif isinstance(error, CircuitOpenError) and error.half_open:
+        soon = rules.backoff.delay(pauses + 1) * spread
+        wait = soon if error.retry_after is None else error.retry_after
+        if isinstance(error, CircuitOpenError) and error.half_open:
             wait = min(wait, soon)  # they may end it in this moment; its word is when they count as lost
         return Redeliver(min(max(wait, 0.0), rules.max_pause), charged=False, pause=True)
     if isinstance(error, EventError):
