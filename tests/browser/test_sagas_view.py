@@ -142,7 +142,7 @@ def test_one_that_has_ended_needs_somebody_where_a_late_undo_failed(open_page: O
     shop.run("o-2", fits=True)
     page = open_page("operator", view="/#/sagas")
     first = page.locator(".row").first
-    expect(first).to_contain_text("compensated, undo failed")
+    expect(first).to_contain_text("late undo failed")
     expect(page.get_by_text("2 sagas, 1 of them need somebody")).to_be_visible()
     first.get_by_role("link").click()
     page.get_by_label("Reason").fill("settled with the customer")

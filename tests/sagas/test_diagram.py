@@ -237,3 +237,12 @@ def test_functions_are_named_as_their_authors_know_them() -> None:
 def test_nothing_else_can_be_drawn() -> None:
     with pytest.raises(TypeError, match="can be drawn"):
         to_svg("order")  # type: ignore[arg-type] # that is the point
+
+
+def test_the_way_back_to_steps_side_by_side_passes_through_none_of_them() -> None:
+    group = Parallel(Step("a", do, release), Step("b", do, refund))
+    saga: Saga[Any, Any, Any] = Saga("order", group, Step("look", do, NOTHING), Step("c", do, recall))
+    root = ET.fromstring(to_svg(saga))
+    ways = [path.get("d", "") for path in root.iter(f"{SVG}path") if path.get("marker-end") == "url(#back)"]
+    from_below = ["H" not in way.rsplit("V", 1)[1] for way in ways]
+    assert sorted(from_below) == [False, True], "to the one on the right from its side, to the other from below"

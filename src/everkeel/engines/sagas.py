@@ -35,8 +35,8 @@ class SagaState(StrEnum):
     COMPENSATION_BLOCKED = "compensation_blocked"
     """A compensation failed as often as it may: an operator retries it, skips it or marks it as done."""
     PARKED = "parked"
-    """Nobody can go on by themselves: an unknown definition, a document that cannot be read, a step after the pivot
-    that was rejected. An operator resumes it, or gives it up."""
+    """Nobody can go on by themselves: a definition that is unknown or was changed, a document that cannot be read, a
+    step after the pivot that was rejected. An operator resumes it, or gives it up."""
     FAILED = "failed"
     """Given up on by an operator, with a reason."""
 

@@ -23,7 +23,7 @@ function badge({ state, attention }) {
   // One that has ended needs somebody where a step that was done late could not be undone: its state stays.
   const late = attention && state === "compensated";
   const [tone, glyph] = late ? ["bad", "▲"] : STATES[state] || ["mute", "●"];
-  return h("span", { class: "badge", dataset: { tone } }, h("span", { class: "glyph", "aria-hidden": "true" }, glyph), h("span", {}, late ? `${words(state)}, undo failed` : words(state)));
+  return h("span", { class: "badge", dataset: { tone } }, h("span", { class: "glyph", "aria-hidden": "true" }, glyph), h("span", {}, late ? "late undo failed" : words(state)));
 }
 
 function age(saga) {
