@@ -104,7 +104,8 @@ class LetterFilter:
     """Which letters: those that fit everything given; `since` and `until` bound the last failure (seconds of 1970)."""
 
     consumer: str | None = None
-    status: Collection[Status] | None = None
+    status: Collection[Status] | Status | None = None
+    """One, or several of which it has one."""
     type: str | None = None
     error: str | None = None
     """The class of the error, with or without its module."""
@@ -121,6 +122,13 @@ class LetterFilter:
     """The last failure is at least so many seconds ago, by the store's clock."""
 
     def __post_init__(self) -> None:
+        if self.status is not None:
+            given = [self.status] if isinstance(self.status, str) else self.status
+            try:
+                object.__setattr__(self, "status", tuple(Status(one) for one in given))
+            except (TypeError, ValueError):
+                allowed = f"must be some of {', '.join(Status)}"
+                raise ConfigError("dead letters", "status", allowed, repr(self.status)) from None
         for name in _TEXTS:  # what no store can keep is found in none, which is no error
             if isinstance(value := getattr(self, name), str):
                 object.__setattr__(self, name, storable(value))

@@ -266,6 +266,17 @@ async def test_unknown_letters_and_nameless_actors_are_refused(world):
         await world.letters.discard(id, actor="ann", reason="")
     with pytest.raises(ConfigError, match="limit must be a whole number from 1 to 1000"):
         await world.letters.list(limit=0)
+    with pytest.raises(ConfigError, match="limit must be a whole number of at least 1"):
+        await world.letters.plan_replay(limit=0)
+    with pytest.raises(ConfigError, match="stop_after must be a whole number of at least 1"):
+        await world.letters.apply(await world.letters.plan_replay(), actor="ann", stop_after=0)
+    with pytest.raises(ConfigError, match="kind must be one of human, agent, auto"):
+        await world.letters.replay(id, actor="ann", kind="robot")
+    with pytest.raises(ConfigError, match="reason must be a text"):
+        await world.letters.replay(id, actor="ann", reason=None)
+    with pytest.raises(ConfigError, match="status must be some of pending, parked, replayed"):
+        await world.letters.count(LetterFilter(status="lost"))
+    assert (await world.letters.get(id)).status is Status.PENDING
 
 
 # ------------------------------------------------------------------ many at once

@@ -249,7 +249,7 @@ DELETE FROM everkeel_dead_letter_audit WHERE letter IN (
         values: dict[str, Any] = {name: value for name, value in named.items() if value is not None}
         where = [f"d.{name} = :{name}" for name in values]
         if wanted.status is not None:
-            states = {f"status_{place}": status.value for place, status in enumerate(wanted.status)}
+            states = {f"status_{place}": Status(status).value for place, status in enumerate(wanted.status)}
             where.append(f"d.status IN ({', '.join(f':{name}' for name in states)})" if states else "false")
             values.update(states)
         if wanted.error is not None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, get_args
 
 from everkeel.engines.letters import (
     OUTBOX,
@@ -78,8 +78,7 @@ class DeadLetters(Keeping):
             self.retain = Duration().check(retain)
         except ValueError as error:
             raise ConfigError("dead letters", "retain", str(error), repr(retain)) from None
-        if isinstance(max_replays, bool) or not isinstance(max_replays, int) or max_replays < 0:
-            raise ConfigError("dead letters", "max_replays", "must be a whole number of at least 0", repr(max_replays))
+        _whole("max_replays", max_replays, 0)
         if most is not None and (isinstance(most, bool) or not isinstance(most, int) or most < 1):
             raise ConfigError("dead letters", "most", "must be a whole number of at least 1, or None", repr(most))
         store = getattr(engine, "dead_letters", None)
@@ -94,8 +93,7 @@ class DeadLetters(Keeping):
 
     async def list(self, wanted: LetterFilter | None = None, *, limit: int = 50, cursor: str | None = None) -> Page:
         """A page of letters, the newest failure first; `cursor` is the `next` of the page before."""
-        if isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit <= 1000:
-            raise ConfigError("dead letters", "limit", "must be a whole number from 1 to 1000", repr(limit))
+        _whole("limit", limit, 1, 1000)
         page = await self.store.query(wanted or LetterFilter(), limit=limit, cursor=cursor)
         return Page([self._seen(row) for row in page.letters], page.next)
 
@@ -161,7 +159,9 @@ class DeadLetters(Keeping):
             raise DeadLetterStateError(id, before.value, Status.REPLAYED.value)
         if letter.replays >= self.max_replays and not force:
             raise ReplayLimitError(id, letter.replays, self.max_replays)
-        change = Change(actor=_named("actor", actor), kind=kind, reason=storable(reason))
+        if not isinstance(reason, str):
+            raise ConfigError("dead letters", "reason", "must be a text", repr(reason))
+        change = Change(actor=_named("actor", actor), kind=_kind(kind), reason=storable(reason))
         edited = None if data is None else self._edited(letter, data)
         if key is not None:
             if not isinstance(key, str) or not key.strip():
@@ -211,6 +211,7 @@ class DeadLetters(Keeping):
     async def plan_replay(self, wanted: LetterFilter | None = None, *, limit: int = 1000) -> ReplayPlan:
         """What a replay of all pending letters that fit would do: a dry run. `apply` does exactly this, later ones not
         included."""
+        _whole("limit", limit, 1)
         pending = replace(wanted or LetterFilter(), status=(Status.PENDING,))
         letters: list[DeadLetter] = []
         cursor: str | None = None
@@ -256,6 +257,7 @@ class DeadLetters(Keeping):
         over again; stop once `stop_after` of them have failed again."""
         if isinstance(rate, bool) or not isinstance(rate, int | float) or not rate > 0:
             raise ConfigError("dead letters", "rate", "must be a number above 0 (letters a second)", repr(rate))
+        _whole("stop_after", stop_after, 1)
         replayed: list[str] = []
         changed: list[str] = []
         back: list[str] = []
@@ -289,7 +291,7 @@ class DeadLetters(Keeping):
     async def reopen(self, id: str, *, actor: str, reason: str, kind: ActorKind = "human") -> DeadLetter:
         """Let a letter wait again whose replay got lost on its way. If it did not, the inbox sees to it that nothing
         happens twice."""
-        change = Change(actor=_named("actor", actor), kind=kind, reason=_named("reason", reason))
+        change = Change(actor=_named("actor", actor), kind=_kind(kind), reason=_named("reason", reason))
         return await self._moved(id, Status.PENDING, change)
 
     # ------------------------------------------------------------------ ending
@@ -298,7 +300,7 @@ class DeadLetters(Keeping):
         self, id: str, *, actor: str, reason: str, kind: ActorKind = "human", version: int | None = None
     ) -> DeadLetter:
         """Give up on an event for good, with a reason; those parked behind it follow."""
-        change = Change(actor=_named("actor", actor), kind=kind, reason=_named("reason", reason))
+        change = Change(actor=_named("actor", actor), kind=_kind(kind), reason=_named("reason", reason))
         return await self._moved(id, Status.DISCARDED, change, version)
 
     async def _moved(self, id: str, after: Status, change: Change, version: int | None = None) -> DeadLetter:
@@ -356,6 +358,18 @@ class DeadLetters(Keeping):
                 except (DeadLetterConflictError, DeadLetterStateError, DeadLetterNotFoundError):
                     continue  # somebody did, just now
         return await self.store.purge(age, limit, Change(actor=actor, reason="retention"), consumer=consumer)
+
+
+def _whole(parameter: str, value: int, least: int, most: int | None = None) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or value < least or (most is not None and value > most):
+        allowed = f"of at least {least}" if most is None else f"from {least} to {most}"
+        raise ConfigError("dead letters", parameter, f"must be a whole number {allowed}", repr(value))
+
+
+def _kind(kind: ActorKind) -> ActorKind:
+    if kind not in get_args(ActorKind):
+        raise ConfigError("dead letters", "kind", f"must be one of {', '.join(get_args(ActorKind))}", repr(kind))
+    return kind
 
 
 def _named(parameter: str, value: str) -> str:

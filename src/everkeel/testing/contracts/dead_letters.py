@@ -160,6 +160,7 @@ class DeadLettersContract(StoreContract):
             assert await ids(store, LetterFilter(error="shop.errors.Down")) == {"e-1"}
             assert await ids(store, LetterFilter(correlation="request-1")) == {"e-1"}
             assert await ids(store, LetterFilter(status=())) == set()
+            assert await ids(store, LetterFilter(status=Status.PENDING)) == {"e-1"}
             assert await ids(store, LetterFilter()) == {"e-1", "e-2"}
 
         self.run(test)
