@@ -146,6 +146,14 @@ def test_a_letter_tells_what_came_behind_it_in_its_key_and_so_does_the_dry_run(a
     assert plan["newer"] == {"letters": 0, "handled": 0, "waiting": 1, "exact": False}
 
 
+def test_a_list_of_large_events_is_not_large(admin, bury):
+    id = bury(text="x" * 100_000)
+    (one,) = admin.get("/dlq").json()["letters"]
+    assert one["untrusted"]["data"] == "(100011 bytes: look at the letter itself)"
+    assert len(admin.get(f"/dlq/{id}").json()["untrusted"]["data"]["text"]) == 100_000
+    assert len(admin.post("/dlq/replay", json={}).content) < 10_000
+
+
 def test_letters_of_one_event_are_found_by_its_id(admin, bury):
     first, _ = bury(), bury()
     event = admin.get(f"/dlq/{first}").json()["event"]["id"]

@@ -24,7 +24,7 @@ from everkeel.errors import (
     ReplayLimitError,
 )
 from everkeel.messaging.dead_letters import DeadLetters
-from everkeel.messaging.dead_letters.letter import DeadLetter, ReplayReport
+from everkeel.messaging.dead_letters.letter import MOST_LISTED, DeadLetter, ReplayReport
 
 T = TypeVar("T")
 log = logging.getLogger("everkeel.dead_letters")
@@ -117,9 +117,9 @@ _FILTER_BODY = {
 }
 
 
-def shown(letter: DeadLetter) -> dict[str, Any]:
+def shown(letter: DeadLetter, *, most_data: int | None = None) -> dict[str, Any]:
     """A letter as JSON has it."""
-    plain = letter.to_dict()
+    plain = letter.to_dict(most_data=most_data)
     return {**plain, **{name: iso(plain[name]) for name in _TIMES}}
 
 
@@ -166,7 +166,7 @@ class _Letters:
             page = await self._letters.list(_wanted(exchange.query), limit=limit, cursor=cursor)
         except ValueError as error:
             raise ProblemError(400, "invalid-parameter", str(error)) from None
-        return {"letters": [shown(letter) for letter in page.letters], "next": page.next}
+        return {"letters": [shown(letter, most_data=MOST_LISTED) for letter in page.letters], "next": page.next}
 
     async def count(self, exchange: Exchange) -> Any:
         """How many fit."""
@@ -206,7 +206,7 @@ class _Letters:
         wanted = _wanted(dict(body.get("filter", {})))
         plan = await self._letters.plan_replay(wanted, limit=body.get("limit", 1000))
         told = {**plan.to_dict(), "dry_run": body.get("dry_run", True)}
-        told["sample"] = [shown(letter) for letter in plan.letters[:5]]
+        told["sample"] = [shown(letter, most_data=MOST_LISTED) for letter in plan.letters[:5]]
         if told["dry_run"]:
             return told
         act = self._letters.apply(plan, actor=exchange.who, reason=body.get("reason", ""), rate=body.get("rate", 10.0))

@@ -120,11 +120,14 @@ def summary(error: BaseException) -> str:
     return "\n".join(lines)[:MOST_TRACEBACK]
 
 
-def shown(event: Event, redactor: Redactor) -> Any:
-    """An event's data as it may be shown; bytes and broken JSON as their length."""
+def shown(event: Event, redactor: Redactor, *, most: int | None = None) -> Any:
+    """An event's data as it may be shown; bytes and broken JSON as their length, and so is more than `most` bytes."""
+    size = len(event.body or b"")
+    if most is not None and size > most:
+        return f"({size} bytes: look at the letter itself)"
     try:
         data = event.data
         json.dumps(data)
     except Exception:
-        return f"({len(event.body or b'')} bytes that are not {event.content_type or 'JSON'})"
+        return f"({size} bytes that are not {event.content_type or 'JSON'})"
     return redactor.data(data)
