@@ -149,3 +149,11 @@ def test_the_registry_says_what_undoes_what_and_who_does_it():
         registry["ship.done"]
     with pytest.raises(ConfigError, match="event 'MailSent' is undone by 'ApologySent' already, not by 'X'"):
         registry.register("MailSent", undone_by="X")
+
+
+def test_a_definition_of_many_groups_and_many_steps_is_checked_in_no_time():
+    groups = [Parallel(*(Step(f"{group}-{one}", do, undo) for one in range(4))) for group in range(40)]
+    wide = Saga("wide", *groups, Step("pay", do, pivot=True))
+    assert len(wide.shape.behind["0-0"]) == 39 * 4 + 1
+    long = Saga("long", *(Step(str(number), do, undo) for number in range(2000)))
+    assert len(long.shape.behind["0"]) == 1999

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -129,3 +130,11 @@ async def test_an_order_that_is_no_text_is_refused_before_anything_is_read(virtu
 async def test_a_kind_that_there_is_not_is_refused(virtual_time):
     with pytest.raises(ConfigError, match="sagas: kind must be 'orchestrated' or 'choreographed'"):
         await Sagas(MemoryEngine()).list(kind="danced")
+
+
+async def test_what_is_counted_is_what_is_listed(virtual_time):
+    async with MemoryEngine() as engine:
+        await Orchestrator(engine, SAGA).start(SAGA, id="o")
+        await asyncio.sleep(90)
+        wanted: dict[str, Any] = {"older_than": timedelta(minutes=1), "state": "pending", "type": "order"}
+        assert await Sagas(engine).count(**wanted) == len((await Sagas(engine).list(**wanted)).sagas) == 1

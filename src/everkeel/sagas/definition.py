@@ -13,6 +13,7 @@ from everkeel.sagas import hiding
 from everkeel.sagas.context import Context
 from everkeel.sagas.machine import Shape, StepShape
 from everkeel.sagas.record import Record
+from everkeel.sagas.shape import followers
 from everkeel.sagas.steps import Parallel, Step, checked, is_name
 from everkeel.sagas.values import as_fields, plain, typed
 
@@ -206,13 +207,9 @@ def check_compensations(owner: str, steps: Sequence[Any], after: Mapping[str, Se
     pivots = [step.name for step in steps if step.pivot]
     if len(pivots) > 1:
         raise ConfigError(owner, f"step {pivots[1]!r}", f"is a second pivot, after {pivots[0]!r}", None)
-
-    def follows(name: str, pivot: str) -> bool:
-        return any(other == pivot or follows(other, pivot) for other in after[name])
-
+    past = {pivots[0], *followers(after)[pivots[0]]} if pivots else set()
     for step in steps:
-        past = bool(pivots) and (step.name == pivots[0] or follows(step.name, pivots[0]))
-        if not past and step.compensation is None:
+        if step.name not in past and step.compensation is None:
             raise ConfigError(owner, f"step {step.name!r}", allowed, None)
 
 

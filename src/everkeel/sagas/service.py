@@ -82,7 +82,9 @@ class Sagas:
 
     async def count(self, **wanted: Any) -> int:
         """How many there are; the arguments of `list`."""
-        return await self.store.count(SagaFilter(**{**wanted, "state": _states(wanted.get("state"))}))
+        older = wanted.get("older_than")
+        checked = {"state": _states(wanted.get("state")), "older_than": None if older is None else seconds(older)}
+        return await self.store.count(SagaFilter(**{**wanted, **checked}))
 
     async def get(self, id: str, *, reveal: bool = False) -> SagaView:
         """One saga, with its steps and its timeline; `SagaNotFoundError` if there is none.

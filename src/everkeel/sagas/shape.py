@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal
@@ -56,15 +56,7 @@ class Shape:
     @cached_property
     def behind(self) -> Mapping[str, frozenset[str]]:
         """The steps that come after each, directly or not: they are undone before it."""
-        found: dict[str, frozenset[str]] = {}
-
-        def collect(name: str) -> frozenset[str]:
-            if name not in found:
-                direct = [step.name for step in self.steps if name in step.after]
-                found[name] = frozenset(direct).union(*(collect(one) for one in direct))
-            return found[name]
-
-        return {step.name: collect(step.name) for step in self.steps}
+        return followers({step.name: step.after for step in self.steps})
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +86,26 @@ class Decision:
     """It has so many seconds from now; None: as before."""
     resting: bool = False
     """Nothing is under way and nothing is waited for: until somebody asks, there is nothing to do."""
+
+
+def followers(after: Mapping[str, Collection[str]]) -> dict[str, frozenset[str]]:
+    """All that comes after each, directly or not; `after` says what each waits for, and none for itself."""
+    direct: dict[str, list[str]] = {name: [] for name in after}
+    for name, names in after.items():
+        for other in set(names):
+            direct[other].append(name)
+    # In their order and then backwards: each once, however many ways lead to it, and however long they are.
+    left = {name: len(set(names)) for name, names in after.items()}
+    order = [name for name, number in left.items() if not number]
+    for name in order:
+        for one in direct[name]:
+            left[one] -= 1
+            if not left[one]:
+                order.append(one)
+    found: dict[str, frozenset[str]] = {}
+    for name in reversed(order):
+        found[name] = frozenset(direct[name]).union(*(found[one] for one in direct[name]))
+    return found
 
 
 def is_committed(shape: Shape, steps: Mapping[str, StepRecord]) -> bool:
