@@ -311,7 +311,9 @@ def test_a_listening_connection_that_went_silent_is_noticed_and_replaced(postgre
                 proxy.deaf = True
                 await until(connected, lambda yes: not yes)
                 proxy.deaf = False
+                waiting = [asyncio.ensure_future(engine.wakeup.wait(topic, 20)) for topic in ("outbox", "sagas")]
                 await until(connected, lambda yes: yes)
+                assert await asyncio.gather(*waiting) == [True, True]  # whatever was signalled meanwhile
                 while await engine.wakeup.wait("outbox", 0.05):
                     pass
                 elsewhere.wakeup.notify("outbox")

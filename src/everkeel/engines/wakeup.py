@@ -16,6 +16,7 @@ class LocalWakeup:
         self._lock = threading.Lock()
         self._waiting: dict[str, list[tuple[asyncio.AbstractEventLoop, asyncio.Future[bool]]]] = {}
         self._pending: set[str] = set()
+        self._known: set[str] = set()  # what anybody ever waited for
 
     def notify(self, topic: str) -> None:
         """Wake who waits for `topic`."""
@@ -30,10 +31,18 @@ class LocalWakeup:
             except RuntimeError:
                 pass  # that loop is closed, and nobody waits there any more
 
+    def notify_all(self) -> None:
+        """Wake who waits for anything: signals may have been missed, and nobody knows which."""
+        with self._lock:
+            known = list(self._known)
+        for topic in known:
+            self.notify(topic)
+
     async def wait(self, topic: str, timeout: float | None) -> bool:
         """Wait for a signal, at most `timeout` seconds; None: as long as it takes."""
         loop = asyncio.get_running_loop()
         with self._lock:
+            self._known.add(topic)
             if topic in self._pending:
                 self._pending.discard(topic)
                 return True

@@ -19,6 +19,8 @@ from everkeel.runtime.clock import Clock
 from everkeel.runtime.trouble import warn
 
 CHANNEL = "everkeel"
+ANYTHING = "*"
+"""In place of a topic: whatever anybody waits for."""
 GATHER = 0.01
 """Seconds for which signals to other processes are gathered into one."""
 KEEPALIVE = 10.0
@@ -77,7 +79,10 @@ class PostgresWakeup:
                 await arun_on(connection, one(notification(topic)))
 
     def _heard(self, topic: str) -> None:
-        self._local.notify(topic)
+        if topic == ANYTHING:
+            self._local.notify_all()
+        else:
+            self._local.notify(topic)
 
     def _gather(self, topic: str) -> None:
         self._gathered.add(topic)
@@ -131,7 +136,7 @@ class Listener:
 
     def _begun(self, heard: Callable[[str], object]) -> None:
         self.connected.set()
-        heard("outbox")  # what was signalled while nobody listened
+        heard(ANYTHING)  # was signalled while nobody listened
 
     async def _with_asyncpg(self, heard: Callable[[str], object]) -> None:
         import asyncpg  # type: ignore[import-untyped]  # it ships no types
