@@ -315,3 +315,19 @@ def test_what_an_event_causes_belongs_to_the_same_story():
 def test_a_replayed_event_keeps_its_identity():
     again = placed().replayed().replayed()
     assert (again.id, again.source, again.replay_epoch) == ("e-1", "/orders", 2)
+
+
+@pytest.mark.parametrize("data", [b"NaN", b"[Infinity]", b'{"x": "\\ud800"}'])
+def test_data_that_python_reads_and_json_does_not_know_is_an_event_error(data):
+    with pytest.raises(EventError, match="JSON"):
+        Event.from_json(b'{"specversion": "1.0", "id": "1", "source": "/s", "type": "t", "data": %b}' % data)
+
+
+@pytest.mark.parametrize(("epoch", "read"), [(-5, 0), ("x", 0), (10**30, 0), (7, 7), ("8", 8)])
+def test_an_epoch_that_is_not_ours_counts_as_none(epoch, read):
+    assert Event("t", source="/s", replay_epoch=epoch).replay_epoch == read
+
+
+def test_extensions_that_are_no_mapping_are_refused():
+    with pytest.raises(EventError, match="extensions must be a mapping"):
+        Event("t", source="/s", extensions=["x"])

@@ -26,6 +26,7 @@ STRUCTURED = "application/cloudevents+json"
 MOST_NAME = 512
 """Bytes of an id, a source, a key or a topic: they stand in indexes, which have no room for more."""
 
+_MOST_EPOCH = 2**31 - 1  # what databases keep of it
 _NAME = re.compile(r"[a-z0-9]+\Z")  # what CloudEvents allows as the name of an attribute
 _JSON_TYPE = re.compile(r"[a-z]+/([\w.\-]+\+)?json\s*(;|$)", re.IGNORECASE)
 _CORE = frozenset({"id", "source", "type", "specversion", "data", "data_base64"})
@@ -120,6 +121,8 @@ class Event:
             "replayepoch": replay_epoch or None,
         }
         attributes: dict[str, Attribute] = {name: value for name, value in named.items() if value is not None}
+        if not isinstance(extensions, Mapping | None):
+            raise EventError(owner, f"extensions must be a mapping from names to values (got {extensions!r})")
         for name, value in (extensions or {}).items():
             if name in named or name in _CORE:
                 raise EventError(owner, f"has the attribute {name!r} already; it is no extension of yours")
@@ -272,9 +275,10 @@ class Event:
     def replay_epoch(self) -> int:
         """How often it was replayed."""
         try:
-            return int(self.attributes.get("replayepoch", 0))
+            epoch = int(self.attributes.get("replayepoch", 0))
         except ValueError:
             return 0
+        return epoch if 0 <= epoch <= _MOST_EPOCH else 0  # whoever wrote that did not mean ours
 
     # ------------------------------------------------------------------ others made of it
 
@@ -346,7 +350,15 @@ class Event:
         elif "data" in whole and whole["data"] is not None:
             content_type = attributes.get("datacontenttype")
             plain_text = isinstance(whole["data"], str) and content_type and not _JSON_TYPE.match(str(content_type))
-            body = whole["data"].encode() if plain_text else to_json(whole["data"])
+            try:
+                body = whole["data"].encode() if plain_text else to_json(whole["data"])
+            except (
+                TypeError,
+                ValueError,
+                RecursionError,
+            ) as error:  # NaN, half a surrogate
+                what = f"its data cannot be written as JSON: {error}"
+                raise EventError(f"event {whole.get('type')!r}", what) from error
         return cls._read_in(whole, attributes, body)
 
     # ------------------------------------------------------------------ binary mode: headers and a body

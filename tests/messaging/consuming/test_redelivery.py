@@ -211,6 +211,31 @@ async def test_bytes_that_are_no_event_go_to_dead_letters_at_once_and_block_nobo
     assert world.effects == {("billing", "e-1"): 1}
 
 
+@pytest.mark.parametrize(
+    "odd", [b'"data": NaN', b'"data": {"x": "\\ud800"}', b'"replayepoch": -5', b'"replayepoch": 1e3']
+)
+async def test_whatever_another_producer_writes_is_handled_or_a_dead_letter_and_never_comes_for_ever(world, odd):
+    class Foreign(MemoryTransport):
+        def subscribe(self, *args, **named):
+            subscription = super().subscribe(*args, **named)
+            fetch = subscription.fetch
+
+            async def fetched(limit):
+                found = await fetch(limit)
+                for delivery in found:
+                    delivery._event, delivery._came = None, delivery.body[:-1] + b"," + odd + b"}"
+                return found
+
+            subscription.fetch = fetched
+            return subscription
+
+    world.transport = Foreign()
+    consumer = world.consumer()
+    await world.publish(Event("OrderCreated", source="/orders", id="e-1", key="k"), topic="orders")
+    await world.live(consumer, 30)
+    assert consumer.snapshot()["handled"] + consumer.snapshot()["dead_lettered"] == 1
+
+
 async def test_data_that_does_not_fit_skips_the_retries(world):
     from dataclasses import dataclass
 

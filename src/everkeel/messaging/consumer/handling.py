@@ -55,7 +55,7 @@ class Handling:
         consumer, delivery = self._consumer, held.delivery
         try:
             event = delivery.event
-        except EventError as error:
+        except Exception as error:  # an EventError; any other is poison too, and would come again for ever
             event = undecodable(delivery.body, delivery.topic, delivery.key)
             await self._bury(held, event, "poison", error, delivery.attempt)
             return
