@@ -250,6 +250,23 @@ async def test_a_letter_whose_replay_got_lost_can_be_opened_again(world):
     assert (await world.letters.get(id)).status is Status.PENDING
 
 
+async def test_a_letter_that_is_opened_again_keeps_the_key_it_was_given(world):
+    (id,) = await buried(world, "e-1", key="wrong")
+    await world.letters.replay(id, actor="ann", key="right")
+    await world.relay()  # and nobody ever sees it
+    await world.letters.reopen(id, actor="ann", reason="the broker lost it")
+    await world.letters.replay(id, actor="ann")
+    (sent,) = await world.engine.outbox.claim("relay", 10, 30)
+    assert (sent.row.key, event_of(sent.row).key) == ("right", "right")
+
+
+async def test_who_says_that_it_was_replayed_gets_no_place_by_it(world):
+    letters = world.letters = DeadLetters(world.engine, most=1)
+    await buried(world, "e-1")
+    with pytest.raises(DeadLettersFullError):
+        await letters.bury(world.event("e-2").replayed(7), consumer="billing", topic="orders", reason="rejected")
+
+
 async def test_unknown_letters_and_nameless_actors_are_refused(world):
     (id,) = await buried(world, "e-1")
     for act in (

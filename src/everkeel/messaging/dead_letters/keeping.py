@@ -95,8 +95,7 @@ class Keeping:
 
     async def _make_room(self, event: Event, consumer: str, topic: str, tx: Any) -> None:
         room, now = self.room, self.engine.clock.monotonic()
-        # What comes back from a replay has its place already: it must not be the one that is turned away.
-        if room is None or event.replay_epoch or room.takes(consumer, now):
+        if room is None or room.takes(consumer, now):
             return
         if not room.is_full(consumer, now):
             count = await self.store.count(LetterFilter(consumer=consumer), tx=tx)
@@ -107,6 +106,7 @@ class Keeping:
                 room.counted(consumer, count, now)
                 return
             room.filled(consumer, now)
+        # What comes back from a replay, and a second copy, has its place already: they must not be turned away.
         known = LetterFilter(consumer=consumer, source=event.source, event_id=event.id, topic=topic)
         if not await self.store.count(known, tx=tx):
             raise DeadLettersFullError(consumer, room.most)
@@ -142,12 +142,12 @@ class Keeping:
         for row in rows:  # one by one: their order in the outbox is the order in which they came
             change = Change(actor=consumer, reason="what it waited for is done")
             try:
-                if not await self._send(row, change, tx):
+                if not (epoch := await self._send(row, change, tx)):
                     break  # it is in the outbox for somebody else; the next look at parked keys finds it
             except Changed:
                 break  # somebody else lets them go at this moment
             released += 1
-            telling.replayed(row, change, row.epoch + 1)
+            telling.replayed(row, change, epoch)
         return released
 
     # ------------------------------------------------------------------ sending them again
@@ -178,11 +178,11 @@ class Keeping:
         payload, encoding = (row.payload, row.encoding) if edited is None else (edited, None)
         if edited is not None:
             attributes["datacontenttype"] = "application/json"
-        if key is not None:
-            attributes["partitionkey"] = key
+        lane = key or old
+        if lane is not None:
+            attributes["partitionkey"] = lane  # also where an earlier replay, which got lost, had changed it
         text = json.dumps(attributes, ensure_ascii=False, separators=(",", ":"))
         crash_point("replay.before_append")
-        lane = key or old
         again = OutboxRow(row.event_id, row.source, row.event_type, row.topic, lane, text, payload, encoding, epoch)
         await self.engine.outbox.append([again], tx=tx)
         if old is not None and lane != old and row.consumer != OUTBOX:
