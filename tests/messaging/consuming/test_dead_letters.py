@@ -742,6 +742,14 @@ async def test_a_letter_of_whose_replay_nothing_is_heard_ends_as_one_that_nobody
     ]
 
 
+async def test_purging_by_age_leaves_alone_what_is_on_its_way(world):
+    ids = await buried(world, "e-1", "e-2")
+    await world.letters.replay(ids[0], actor="ann")
+    await world.letters.purge(older_than=0)
+    assert [(await world.letters.get(id)).status for id in ids[:1]] == [Status.REPLAYED]
+    assert [line.after for line in await world.letters.audit(ids[1])] == ["pending", "discarded", None]
+
+
 async def test_a_consumer_leaves_the_letters_of_others_to_them(world):
     await buried(world, "e-1")
     world.letters = DeadLetters(world.engine, retain=60)

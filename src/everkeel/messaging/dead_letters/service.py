@@ -345,9 +345,11 @@ class DeadLetters(Keeping):
         age = self.retain if older_than is None else Duration(zero=True).check(older_than)
         waiting = LetterFilter(consumer=consumer, status=(Status.PENDING, Status.PARKED), older_than=age)
         forgotten = Change(actor=actor, reason=f"nobody dealt with it for {age:g} s")
-        # What was replayed was pending until then, and no longer than `age`: so long has nobody heard of its replay.
-        replayed = LetterFilter(consumer=consumer, status=(Status.REPLAYED,), older_than=2 * age)
-        unheard = Change(actor=actor, reason=f"nothing was heard of its replay for {age:g} s")
+        # What was replayed was pending until then, and no longer than `retain`: so long has nobody heard of its replay.
+        # Whatever age is asked for: one that left a moment ago may be handled at this moment.
+        silence = max(age, self.retain)
+        replayed = LetterFilter(consumer=consumer, status=(Status.REPLAYED,), older_than=2 * silence)
+        unheard = Change(actor=actor, reason=f"nothing was heard of its replay for {silence:g} s")
         for wanted, step, change in (
             (replayed, Status.PENDING, unheard),
             (waiting, Status.DISCARDED, forgotten),
