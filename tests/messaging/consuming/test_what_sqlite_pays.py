@@ -9,6 +9,7 @@ from collections import Counter
 import pytest
 
 from everkeel.engines import SQLiteEngine
+from everkeel.engines.sql.statement import observers
 from everkeel.messaging import Consumer, Event, MemoryTransport, Message, SQLiteTransport
 
 FULL = 2
@@ -79,5 +80,33 @@ def test_a_completed_event_is_on_the_disk_before_it_is_acknowledged(tmp_path, co
             commits.clear()
             assert await engine.inbox.complete(answer.token)
             assert commits == {True: 1}
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize(("in_sequence_from", "statements"), [(None, 2), (1, 4)])
+def test_an_event_costs_a_claim_and_its_end_and_in_sequence_a_look_and_a_step(tmp_path, in_sequence_from, statements):
+    async def main() -> None:
+        async with SQLiteEngine(tmp_path / "events.db") as engine:
+            carrier, done, seen = MemoryTransport(), asyncio.Event(), []
+            options = {"topics": "orders", "engine": engine, "in_sequence_from": in_sequence_from}
+            consumer = Consumer("billing", carrier, **options)
+
+            @consumer.on("OrderCreated")
+            async def bill(event, tx):
+                if event.sequence == "20":
+                    done.set()
+
+            numbers = [str(number) for number in range(1, 21)]
+            events = [Event("OrderCreated", {}, source="/orders", key="k", sequence=number) for number in numbers]
+            await carrier.publish([Message("orders", event) for event in events])
+            observers.append(seen.append)
+            try:
+                async with consumer:
+                    async with asyncio.timeout(30):
+                        await done.wait()
+            finally:
+                observers.remove(seen.append)
+            assert len(seen) == statements * len(events), seen[:8]
 
     asyncio.run(main())
