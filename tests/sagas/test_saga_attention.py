@@ -114,3 +114,23 @@ async def test_what_an_operator_gave_up_waits_for_nobody(virtual_time):
         assert await orchestrator.sagas.count(attention=True) == 1
         await orchestrator.sagas.fail("o", actor="ada", reason="settled with the customer")
         assert await orchestrator.sagas.count(attention=True) == 0
+
+
+async def test_a_late_success_is_not_forgotten_while_the_store_is_away(virtual_time, monkeypatch, caplog):
+    bank = Bank(closed=False)
+    saga: Saga[Any, Any, Any] = Saga("order", Step("reserve", refuse, accept), Step("charge", accept, bank.refund))
+    async with MemoryEngine() as engine, Orchestrator(engine, saga) as orchestrator:
+        with pytest.raises(SagaCompensatedError):
+            await orchestrator.run(saga, id="o")
+
+        async def away(*args: Any, **options: Any) -> Any:
+            raise ConnectionError("the database is away")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(engine.sagas, "save", away)
+            orchestrator.report_late("o", Report(Done("charge")))
+            await asyncio.sleep(60)
+        await asyncio.sleep(60)
+        view = await orchestrator.sagas.get("o")
+    assert view.steps["charge"].status is StepStatus.UNDONE
+    assert "a late success of saga 'o' could not be noted; it will be tried again" in caplog.text

@@ -10,6 +10,7 @@ import sys
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from dataclasses import replace
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from typing import Any
 import pytest
 
 from everkeel.engines import MemoryEngine, SQLiteEngine
-from everkeel.sagas import NOTHING, Orchestrator, Saga, SagaState, Step
+from everkeel.sagas import NOTHING, Orchestrator, Saga, SagaState, Step, StepStatus
 from everkeel.testing.crashing import VARIABLE, crash_at
 
 SCRIPT = Path(__file__).with_name("saga_process.py")
@@ -138,6 +139,37 @@ async def test_a_process_that_lost_its_lease_can_write_no_more_and_what_it_did_i
             assert view.state is SagaState.COMPLETED
             assert view.steps["a"].result == "a 2"
             assert first.driver_of("o") is None
+
+
+async def test_a_success_that_could_not_be_saved_because_the_lease_was_lost_is_noted_and_undone(virtual_time):
+    """A process sleeps through its lease; another one has undone everything when its action has its effect."""
+    effects: list[str] = []
+    stalled = asyncio.Event()
+
+    async def act(context) -> None:
+        await stalled.wait()
+        effects.append(context.key)
+
+    async def undo(context) -> None:
+        effects.clear()
+
+    saga = Saga("order", Step("a", act, undo, backoff=0.01, jitter=None), deadline=None)
+    async with MemoryEngine() as engine, Orchestrator(engine, saga, name="asleep") as asleep:
+        await asleep.start(saga, id="o")
+        await asyncio.sleep(0.1)
+        row = await engine.sagas.load("o")
+        engine.sagas._rows["o"] = replace(row, due_at=row.now)
+        async with Orchestrator(engine, saga, poll=0.01, name="second") as second:
+            await asyncio.sleep(0.1)
+            await second.sagas.cancel("o")
+            assert (await second.wait("o")).state is SagaState.COMPENSATED
+            assert asleep.driver_of("o") is not None, "it has not noticed anything"
+            stalled.set()
+            await asyncio.sleep(5)
+            view = await second.sagas.get("o")
+    assert (view.state, view.steps["a"].status) == (SagaState.COMPENSATED, StepStatus.UNDONE)
+    assert "late_done" in [entry.what for entry in view.timeline]
+    assert effects == []
 
 
 async def test_two_orchestrators_share_the_work_and_no_step_runs_twice(virtual_time):

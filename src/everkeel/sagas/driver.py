@@ -217,6 +217,7 @@ class Driver:
     async def _lost_it(self, taken: list[Report | Happening]) -> None:
         """Stop; but what is known to be done must not be forgotten, whoever works on it now."""
         self.host.counts[self.record.type, "lost"] += 1
+        self.host.driven(self)  # first: else what is reported as late would be told to us, and forgotten with us
         for one in [*taken, *self._inbox]:
             if isinstance(one, Report) and isinstance(one.happening, Done):
                 self.host.report_late(self.record.id, one)

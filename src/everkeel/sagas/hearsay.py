@@ -7,12 +7,13 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from everkeel.engines.rows import OutboxRow
+from everkeel.runtime.trouble import report as report_trouble
 from everkeel.sagas.driver import change_of
 from everkeel.sagas.happenings import Order
 from everkeel.sagas.machine import Decision, decide
 from everkeel.sagas.performing import Report
 from everkeel.sagas.record import Record, decoded
-from everkeel.sagas.service import ORDERS, Sagas
+from everkeel.sagas.service import ORDERS, WAKEUP, Sagas
 from everkeel.sagas.view import SagaView
 
 if TYPE_CHECKING:
@@ -47,18 +48,38 @@ class Heard(Sagas):
 
 async def note_late(host: Orchestrator, id: str, report: Report) -> None:
     """Write down that a step was done after we had stopped waiting for it, and the saga was in our hands no more."""
-    while (row := await host.store.load(id)) is not None:
-        decision = decide(decoded(row), None, report.happening, row.now)
-        if not decision.entries:
-            return
-        held = row.owner is not None and row.due_at is not None and row.due_at > row.now
-        emitted = host.rows(decision, report.emitted)
-        change = change_of(decision, row.revision, keep=held, due=None if decision.resting else 0.0, emit=emitted)
-        if await host.store.save(change) is not None:
-            host.saved(decision, emitted=bool(emitted))
-            host.stir.set()
-            host.engine.wakeup.notify(ORDERS)
-            return
+    failures = 0
+    while True:
+        try:
+            if await _noted(host, id, report):
+                return
+        except ValueError:
+            raise  # its document cannot be read: it would not help to try again
+        except Exception as error:
+            # Nobody else knows of this success. While the store is away it must not be forgotten.
+            failures += 1
+            if failures == 1:
+                report_trouble(f"a late success of saga {id!r} could not be noted; it will be tried again", error)
+            await host.clock.asleep(min(5.0, 0.1 * 2**failures))
+
+
+async def _noted(host: Orchestrator, id: str, report: Report) -> bool:
+    row = await host.store.load(id)
+    if row is None:
+        return True
+    decision = decide(decoded(row), None, report.happening, row.now)
+    if not decision.entries:
+        return True
+    held = row.owner is not None and row.due_at is not None and row.due_at > row.now
+    emitted = host.rows(decision, report.emitted)
+    change = change_of(decision, row.revision, keep=held, due=None if decision.resting else 0.0, emit=emitted)
+    if await host.store.save(change) is None:
+        return False
+    host.saved(decision, emitted=bool(emitted))
+    host.stir.set()
+    host.engine.wakeup.notify(ORDERS)
+    host.engine.wakeup.notify(WAKEUP)
+    return True
 
 
 async def pass_on(host: Orchestrator, id: str, order: Order, asked: asyncio.Future[Record]) -> None:
