@@ -236,6 +236,9 @@ def test_what_a_consumer_knows_about_an_event_can_be_asked(admin, plane, engine)
     plane.add_section(inbox_section(engine.inbox))
     assert admin.get("/inbox/billing/e-2", params={"source": "/orders"}).status_code == 404
     assert admin.get("/inbox/billing/e-2").status_code == 400
+    for odd in ("%00", "e-2%0A", "x" * 600):  # no event could be called that, so none was seen
+        assert admin.get(f"/inbox/billing/{odd}", params={"source": "/orders"}).status_code == 404
+    assert admin.get("/inbox/bill%00ing/e-2", params={"source": "/orders"}).status_code == 404
     plain = Event("a", source="/orders", id="e-2")
 
     async def handle_plain():

@@ -7,6 +7,7 @@ from typing import Any
 from everkeel.control.access import Role
 from everkeel.control.problems import ProblemError
 from everkeel.control.section import Endpoint, Exchange, Parameter, Section
+from everkeel.errors import EventError
 from everkeel.idempotency.store import IdempotencyStore
 from everkeel.messaging.event import Event
 from everkeel.messaging.inbox import key_of
@@ -30,10 +31,14 @@ def inbox_section(store: IdempotencyStore) -> Section:
 
     async def record(exchange: Exchange) -> Any:
         consumer, id, source = exchange.path["consumer"], exchange.path["id"], exchange.query["source"]
-        key = key_of(Event("any", source=source, id=id))
+        unseen = ProblemError(404, "not-seen", f"{consumer!r} has not seen event {id!r} of {source!r}, or long ago")
+        try:
+            key = key_of(Event("any", source=source, id=id, subject=consumer))
+        except EventError:  # no event and no consumer can be called that, and databases take it for an attack
+            raise unseen from None
         found = await store.get(consumer, key)
         if found is None:
-            raise ProblemError(404, "not-seen", f"{consumer} has not seen event {id!r} of {source!r}, or long ago")
+            raise unseen
         return {
             "consumer": consumer,
             "key": key,
