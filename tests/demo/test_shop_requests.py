@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import json
 
+import httpx2
 import pytest
 from starlette.testclient import TestClient
 
+from everkeel.demo.shop.books import Books
+from everkeel.demo.shop.customers import Customers
 from everkeel.demo.shop.neighbours import Inventory, Payments
-from everkeel.demo.shop.orders import Orders
+from everkeel.demo.shop.orders import MOST_OPEN, Orders
 from everkeel.demo.shop.requests import NUMBER
 from everkeel.demo.shop.world import SERVICES, World
+from everkeel.errors import RateLimitedError
 
 ORDER = {"id": "1", "item": "lantern", "count": 1, "amount": 1200, "style": "orchestrated"}
 pytestmark = pytest.mark.usefixtures("fresh_everkeel")
@@ -53,3 +57,43 @@ def test_a_request_that_makes_no_sense_is_told_so(tmp_path, service, path, body,
 @pytest.mark.parametrize("value", [None, True, 1.0, float("nan"), "1", [], {}, 0, -1, 2**31])
 def test_nothing_but_a_whole_number_above_0_is_an_amount(value) -> None:
     assert not NUMBER[1](value)
+
+
+def test_who_cannot_be_served_in_time_is_told_when_to_come_back(tmp_path, monkeypatch) -> None:
+    async def many(*_) -> int:
+        return MOST_OPEN
+
+    monkeypatch.setattr(Books, "number", many)
+    world = World(str(tmp_path), ports=dict.fromkeys(SERVICES, 1))
+    with TestClient(Orders(world).app()) as client:
+        answer = client.post("/orders", json=ORDER)
+    assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
+
+
+@pytest.mark.parametrize(
+    ("answers", "told"),
+    [
+        ([202], "accepted"),
+        ([503], "shed"),
+        ([RateLimitedError("front")], "shed"),
+        ([httpx2.ConnectError("away"), 202], "accepted"),
+        ([httpx2.ReadError("lost"), 503, RateLimitedError("front"), 202], "accepted"),  # it may have been taken before
+        ([httpx2.ConnectError("away")] * 5, "unreachable"),
+    ],
+)
+def test_customers_know_whether_their_order_was_taken(virtual_time, answers, told) -> None:
+    left = list(answers)
+
+    class Client:
+        async def send_request(self, *what, **order):
+            answer = left.pop(0)
+            if isinstance(answer, Exception):
+                raise answer
+            return httpx2.Response(answer)
+
+    customers = Customers("http://nowhere", tries=5)
+    taken = virtual_time.run(customers._place(Client(), ORDER))
+    assert taken == (told == "accepted")
+    assert customers.told == {told: 1}
+    assert list(customers.accepted) == (["1"] if taken else [])
+    assert left == []

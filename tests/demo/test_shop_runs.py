@@ -109,8 +109,8 @@ def test_however_it_is_ended_nothing_stays_behind(tmp_path, how, code) -> None:
 @pytest.mark.parametrize(
     ("options", "complaint"),
     [
-        (["--orders", "0"], "--orders must be at least 1 and at most 1000 (got 0)"),
-        (["--orders", "1001"], "--orders must be at least 1 and at most 1000 (got 1001)"),
+        (["--orders", "0"], "--orders must be at least 1 and at most 200 (got 0)"),
+        (["--orders", "201"], "--orders must be at least 1 and at most 200 (got 201)"),
         (["--orders", "many"], "invalid int value: 'many'"),
         (["--engine", "paper"], "invalid choice: 'paper'"),
         (["--scenario", "sunny"], "invalid choice: 'sunny'"),

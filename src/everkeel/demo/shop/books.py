@@ -27,6 +27,7 @@ PAYMENTS = (
 ORDERS = (
     "CREATE TABLE IF NOT EXISTS orders (id TEXT PRIMARY KEY, item TEXT NOT NULL, count INTEGER NOT NULL, "
     "amount INTEGER NOT NULL, style TEXT NOT NULL, status TEXT NOT NULL)",
+    "CREATE INDEX IF NOT EXISTS orders_open ON orders (id) WHERE status = 'placed'",
 )
 TABLES = {"inventory": INVENTORY, "payments": PAYMENTS, "orders": ORDERS}
 

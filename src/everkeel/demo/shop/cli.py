@@ -22,7 +22,7 @@ NEEDS = {
 """What it imports, and the extra that brings it."""
 ALSO = {"postgres": {"asyncpg": "asyncpg", "psycopg": "psycopg"}, "redis": {"redis": "redis"}}
 """What it needs for an engine or a transport."""
-MOST = 1_000
+MOST = 200
 """Orders of a scenario: ten times as many come in a load spike, each a task in this process."""
 
 

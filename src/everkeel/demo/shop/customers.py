@@ -67,22 +67,27 @@ class Customers:
         return placed
 
     async def _place(self, client: AsyncAdaptiveClient, order: dict[str, Any]) -> bool:
+        unsure = False  # Was it taken, and only the answer lost? Then to be sent away is no answer, and they ask again.
         for _ in range(self.tries):  # the shop may be away for a moment: the order's id makes asking again harmless
             try:
                 answer = await client.send_request("POST", "/orders", **order)
-            except (RateLimitedError, RetryExhaustedError):
-                self.told["shed"] += 1
-                return False
             except httpx2.TransportError:
+                unsure = True
                 await asyncio.sleep(0.25)
                 continue
-            if answer.status_code == 202:
+            except (RateLimitedError, RetryExhaustedError):
+                status = 429
+            else:
+                status = answer.status_code
+            if status == 202:
                 self.told["accepted"] += 1
                 self.accepted[order["id"]] = order
                 return True
-            if answer.status_code in (429, 503):
+            if status not in (429, 503):
+                answer.raise_for_status()
+            if not unsure:
                 self.told["shed"] += 1
                 return False
-            answer.raise_for_status()
+            await asyncio.sleep(0.25)
         self.told["unreachable"] += 1
         return False

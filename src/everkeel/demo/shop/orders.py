@@ -29,6 +29,9 @@ from everkeel.http import RateLimitMiddleware
 from everkeel.messaging import Consumer, Event
 from everkeel.sagas import Context, Orchestrator, Saga, Step
 
+MOST_OPEN = 150
+"""Orders that are under way at once. Who takes more than can be done in time will have to give all of them up."""
+
 
 class RefusedError(NotRetryable):
     """A neighbour said no, for a business reason."""
@@ -151,6 +154,8 @@ class Orders(Running):
     async def _place(self, request: Request) -> Response:
         order = await body_of(request, id=TEXT, item=TEXT, count=NUMBER, amount=NUMBER, style=one_of(*STYLES))
         entry = books.place(order["id"], order["item"], order["count"], order["amount"], order["style"])
+        if await self.books.number("SELECT count(*) FROM orders WHERE status = 'placed'") >= MOST_OPEN:
+            return JSONResponse({"error": "too many orders are open"}, 503, {"Retry-After": "1"})
         # The order and what makes somebody deal with it: both, or neither. Asking twice changes nothing.
         async with self.outbox.transaction() as tx:
             if await self.books.enter(entry, tx):
