@@ -191,3 +191,20 @@ async def test_two_orchestrators_share_the_work_and_no_step_runs_twice(virtual_t
             assert min(one.counts["order", "completed"], two.counts["order", "completed"]) > 0
     assert set(runs.values()) == {1}
     assert len(runs) == 120
+
+
+async def test_what_ends_while_its_process_stops_is_begun_by_nobody_else(virtual_time):
+    runs: list[str] = []
+
+    async def act(context) -> None:
+        runs.append(context.key)
+        await asyncio.sleep(6)
+
+    saga = Saga("order", Step("a", act, NOTHING), deadline=None)
+    async with MemoryEngine() as engine, Orchestrator(engine, saga, poll=0.1, name="second") as second:
+        async with Orchestrator(engine, saga, lease=2, name="stopping") as stopping:
+            await stopping.start(saga, id="o")
+            await asyncio.sleep(0.1)
+            await stopping.stop(grace=10)
+        assert (await second.wait("o")).state is SagaState.COMPLETED
+    assert runs == ["o:a"]

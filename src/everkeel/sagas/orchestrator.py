@@ -149,10 +149,7 @@ class Orchestrator(Part[OrchestratorConfig]):
         return self.config.mode != "off" and not self.stopping and len(self.drivers) < self.concurrency
 
     def _checked(self, parameter: str, kind: Kind, value: Any) -> Any:
-        try:
-            return kind.check(value)
-        except ValueError as error:
-            raise ConfigError(f"orchestrator {self.name!r}", parameter, str(error), repr(value)) from None
+        return checked(f"orchestrator {self.name!r}", parameter, kind, value)
 
     def _new_threads(self) -> ThreadPoolExecutor:
         return ThreadPoolExecutor(self.config.threads, f"everkeel-{self.name}")
@@ -287,18 +284,23 @@ class Orchestrator(Part[OrchestratorConfig]):
         await asyncio.gather(work, return_exceptions=True)
         length = self._checked("grace", Duration(zero=True), grace)
         if self._tasks and length:
+            if length > self.lease / 2:  # nobody holds on to them any more, and others must not begin them meanwhile
+                await self._extend(list(self.drivers), self.lease + length)
             await asyncio.wait(set(self._tasks), timeout=length)
         self.stopping = True
         left = dict(self.drivers)
         for task in set(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        try:
-            await self.store.extend(self.owner, list(left), 0.0)  # due now: others need not wait for the lease
-        except Exception as trouble:
-            report_trouble(f"orchestrator {self.name!r} could not give back its sagas; their leases run out", trouble)
+        await self._extend(list(left), 0.0)  # due now: others need not wait for the lease
         self.threads.shutdown(wait=False)
         self._stopped = True
+
+    async def _extend(self, ids: list[str], seconds: float) -> None:
+        try:
+            await self.store.extend(self.owner, ids, seconds)
+        except Exception as trouble:
+            report_trouble(f"orchestrator {self.name!r} could not give back its sagas; their leases run out", trouble)
 
     def drive(self, saga: Any, record: Record, row: SagaRow, decision: Decision | None) -> None:
         """Carry a saga on; without a decision it was somebody else's before."""
