@@ -18,7 +18,7 @@ class Reached:
     held: int | None = None
     """The lowest number that came too early since; None: none did."""
     held_for: float = 0.0
-    """How long ago the first of those came."""
+    """How long ago the first of those came, or the one they wait for was tried."""
 
 
 class SequenceStore(Protocol):
@@ -31,6 +31,10 @@ class SequenceStore(Protocol):
 
     async def hold(self, consumer: str, source: str, key: str, number: int, before: int) -> None:
         """Remember that this number came early. `before`: what was reached, where nothing is known yet."""
+        ...
+
+    async def tried(self, consumer: str, source: str, key: str) -> None:
+        """The number that others wait for is there, and was tried: their waiting begins anew."""
         ...
 
     async def advance(

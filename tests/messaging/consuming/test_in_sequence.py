@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from everkeel import ConfigError, NotRetryable
+from everkeel import CircuitOpenError, ConfigError, NotRetryable, circuit_breaker
 from everkeel.engines import MemoryEngine, PostgresEngine, SQLiteEngine
 from everkeel.engines.letters import LetterFilter, Status
 from everkeel.engines.sequences import Reached
@@ -115,13 +115,42 @@ async def test_an_early_event_is_charged_no_attempt_and_keeps_no_other_key_waiti
 
 async def test_when_patience_is_over_the_lowest_is_a_dead_letter_and_the_others_go_on(world):
     await world.publish(*(numbered(world, number) for number in (5, 4, 1, 3)))
-    await world.live(world.consumer(in_sequence_from=1, patience=60), 50)
-    assert world.order == ["e-1"]
-    await world.live(world.consumer(in_sequence_from=1, patience=60), 60)
+    consumer = world.consumer(in_sequence_from=1, patience=60)
+    async with consumer:
+        await asyncio.sleep(50)
+        assert world.order == ["e-1"]
+        await asyncio.sleep(60)
     letter = await world.the_letter()
     assert (letter.row.event_id, letter.row.reason) == ("e-3", "early")
     assert "its number is 3, and 2 of '/orders', key 'order-7' is missing" in letter.row.error
     assert world.order == ["e-1", "e-4", "e-5"]
+
+
+async def test_an_outage_longer_than_patience_buries_nothing_that_waits_for_what_is_tried_again(world):
+    down, consumer = True, world.consumer(handle=False, in_sequence_from=1, patience=60, policies=circuit_breaker())
+
+    @consumer.on("OrderCreated")
+    async def handler(event, tx):
+        if down:
+            raise CircuitOpenError("provider", 5.0, 0.5, 10)
+        tx.on_commit(lambda: world.did("billing", event))
+
+    await world.publish(numbered(world, 2), numbered(world, 1))
+    async with consumer:
+        await asyncio.sleep(300)
+        down = False
+        await asyncio.sleep(60)
+    assert world.order == ["e-1", "e-2"]
+    assert not (await world.letters.list()).letters
+
+
+async def test_the_time_in_which_nobody_was_there_to_see_it_come_does_not_count(world):
+    await world.publish(numbered(world, 2))
+    await world.live(world.consumer(in_sequence_from=1, patience=60), 10)
+    await asyncio.sleep(3600)
+    await world.publish(numbered(world, 1))
+    await world.live(world.consumer(in_sequence_from=1, patience=60), 30)
+    assert world.order == ["e-1", "e-2"]
 
 
 async def test_what_comes_after_it_was_given_up_on_is_a_dead_letter_that_can_be_replayed(world):

@@ -42,6 +42,12 @@ class MemorySequences:
                 self._reached[row] = replace(found, held=held)
                 self._since.setdefault(row, self._clock.monotonic())
 
+    async def tried(self, consumer: str, source: str, key: str) -> None:
+        row = (consumer, source, key)
+        with self._lock:
+            if row in self._since:
+                self._since[row] = self._clock.monotonic()
+
     async def advance(
         self, consumer: str, source: str, key: str, number: int, *, skip: bool = False, tx: Any = None
     ) -> bool:

@@ -55,6 +55,9 @@ ON CONFLICT (consumer, source, key) DO UPDATE SET
     held = CASE WHEN s.held < {_NUMBER} THEN s.held ELSE {_NUMBER} END,
     held_since = coalesce(s.held_since, {dialect.now})
 WHERE s.reached < {_NUMBER} RETURNING reached"""
+        self._tried = f"""
+UPDATE everkeel_sequences SET held_since = {dialect.now}
+WHERE consumer = :consumer AND source = :source AND key = :key AND held IS NOT NULL RETURNING reached"""
         advance = f"""
 {insert}) VALUES (:consumer, :source, :key, {_NUMBER})
 ON CONFLICT (consumer, source, key) DO UPDATE SET reached = {_NUMBER}, held = NULL, held_since = NULL
@@ -79,6 +82,9 @@ WHERE s.reached """
     async def hold(self, consumer: str, source: str, key: str, number: int, before: int) -> None:
         operation = self._one(self._hold, consumer, source, key, number=number, before=before)
         await self._engine.run(operation, durable=False)
+
+    async def tried(self, consumer: str, source: str, key: str) -> None:
+        await self._engine.run(self._one(self._tried, consumer, source, key), durable=False)
 
     async def advance(
         self, consumer: str, source: str, key: str, number: int, *, skip: bool = False, tx: Any = None

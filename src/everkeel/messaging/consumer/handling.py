@@ -49,6 +49,7 @@ class Handling:
     def __init__(self, consumer: Consumer) -> None:
         self._consumer = consumer
         self._threads = HandlerThreads(consumer.name, consumer.concurrency)
+        self._since = consumer.clock.monotonic()
 
     async def handle(self, held: Held) -> None:
         """Handle it and acknowledge it; `Again` where it must be handled once more later."""
@@ -85,7 +86,7 @@ class Handling:
             except EventError:
                 number = None  # nobody waits for that
             if number is not None:
-                turn, _ = await consumer.sequence.turn(event, number, consumer.rules.patience)
+                turn, _ = await consumer.sequence.turn(event, number, consumer.rules.patience, self._up_for)
                 if turn is Turn.EARLY:
                     self._hold_back(held)
                 await consumer.sequence.skip(event, number)
@@ -103,7 +104,7 @@ class Handling:
         except EventError as error:
             await self._bury(held, event, "poison", error, held.delivery.attempt)
             return False
-        turn, why = await consumer.sequence.turn(event, held.number, consumer.rules.patience)
+        turn, why = await consumer.sequence.turn(event, held.number, consumer.rules.patience, self._up_for)
         if turn is Turn.EARLY:
             reporting.early(consumer, event, why)
             self._hold_back(held)
@@ -113,6 +114,10 @@ class Handling:
         # A replay is somebody's decision to handle it now, whatever has passed it.
         held.late = EventError(f"event {event.type!r}", why) if turn is Turn.LATE and not event.replay_epoch else None
         return True
+
+    @property
+    def _up_for(self) -> float:
+        return self._consumer.clock.monotonic() - self._since
 
     def _hold_back(self, held: Held) -> None:
         consumer = self._consumer
@@ -134,13 +139,9 @@ class Handling:
         consumer = self._consumer
         inbox, key = consumer.inbox, key_of(event)
         answer = await inbox.store.begin(
-            inbox.scope,
-            key,
-            fingerprint=fingerprint_of(event),
-            lease=inbox.lease,
-            retain=inbox.retain,
+            inbox.scope, key, fingerprint=fingerprint_of(event), lease=inbox.lease, retain=inbox.retain,
             epoch=event.replay_epoch,
-        )
+        )  # fmt: skip
         crash_point("consumer.after_claim")
         match answer:
             case Duplicate():
@@ -300,6 +301,8 @@ class Handling:
             else:
                 reporting.redelivered(consumer, event, error, attempt, ending.delay)
             await self.release(held, refund=not ending.charged)
+            if consumer.sequence is not None and held.number is not None:
+                await consumer.sequence.tried(event)
             raise Again(ending.delay)
         rejected = isinstance(error, NotRetryable) and consumer.on_rejected is not None
         if rejected and await self._rejected(held, event, error):
@@ -358,6 +361,8 @@ class Handling:
             reporting.no_dead_letters(consumer, event, reason, error)
             await self.release(held, refund=False)
             raise Again(consumer.rules.backoff.delay(max(attempts, 1)))
+        together = consumer.engine is consumer.dead_letters.engine
+        passed = None if reason in _STILL_AWAITED else held.number
         try:
             async with consumer.dead_letters.transaction() as tx:
                 letter = await consumer.dead_letters.bury(
@@ -370,9 +375,8 @@ class Handling:
                 if held.token is not None and consumer.inbox.engine is consumer.dead_letters.engine:
                     await consumer.inbox.store.fail(held.token, tx=tx)
                     held.token = None
-                if consumer.sequence is not None and held.number is not None and reason not in _STILL_AWAITED:
-                    own = tx if consumer.engine is consumer.dead_letters.engine else None
-                    await consumer.sequence.skip(event, held.number, own)  # those behind it need not wait for it
+                if together and passed is not None and consumer.sequence is not None:
+                    await consumer.sequence.skip(event, passed, tx)  # those behind it need not wait for it
                 crash_point("bury.before_commit")
         except Exception as trouble:
             # Never logged and dropped: it stays with the broker, and the next try may find the store well again.
@@ -383,6 +387,8 @@ class Handling:
             delay = consumer.rules.max_pause if full else consumer.rules.backoff.delay(max(attempts, 1))
             raise Again(delay) from trouble
         crash_point("bury.after_commit")
+        if not together and passed is not None and consumer.sequence is not None:
+            await consumer.sequence.skip(event, passed)
         await self.release(held, refund=False)
         if letter.known:  # a copy that came late, or we died before we could acknowledge it
             reporting.known(consumer, event, letter.id)

@@ -8,6 +8,7 @@ is done is done, whether it was handled or became a dead letter: those behind it
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
@@ -86,9 +87,11 @@ class InSequence:
     def __init__(self, consumer: str, store: SequenceStore, first: int | None) -> None:
         self._consumer, self._store, self._first = consumer, store, first
 
-    async def turn(self, event: Event, number: int, patience: float) -> tuple[Turn, str]:
-        """Whose turn it is, and for people: what is missing."""
+    async def turn(self, event: Event, number: int, patience: float, up_for: float) -> tuple[Turn, str]:
+        """Whose turn it is, and for people: what is missing. `up_for`: how long we have been here to see it come."""
         reached = await self._store.reached(self._consumer, event.source, event.key or "")
+        if reached is not None and reached.held_for > up_for:  # it may have come while nobody was here
+            reached = replace(reached, held_for=up_for)
         turn = turn_of(number, reached, self._first, patience)
         if turn is Turn.NEXT:
             return turn, ""
@@ -104,6 +107,10 @@ class InSequence:
         """It is handled, in its turn; an `OutOfTurnError` where it was not. A replay may be behind its turn."""
         if not await self._advance(event, number, skip=False, tx=tx) and not event.replay_epoch:
             raise OutOfTurnError(self._consumer, None)
+
+    async def tried(self, event: Event) -> None:
+        """It was its turn, and it comes again: those that wait for it do not wait for something that is missing."""
+        await self._store.tried(self._consumer, event.source, event.key or "")
 
     async def skip(self, event: Event, number: int, tx: Any = None) -> None:
         """Nothing need wait for it any more."""

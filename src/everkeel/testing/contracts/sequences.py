@@ -62,6 +62,20 @@ class SequencesContract(StoreContract):
 
         self.run(test)
 
+    def test_while_the_missing_one_is_tried_the_waiting_begins_anew(self) -> None:
+        async def test(opened: Opened) -> None:
+            store = opened.store
+            await store.tried(*ROW)
+            assert await store.reached(*ROW) is None
+            await store.hold(*ROW, 3, 1)
+            await self.let_pass(self.moment)
+            await store.tried(*ROW)
+            reached = await store.reached(*ROW)
+            assert (reached.number, reached.held) == (1, 3)
+            assert reached.held_for < self.moment
+
+        self.run(test)
+
     def test_what_is_rolled_back_was_not_reached(self) -> None:
         async def test(opened: Opened) -> None:
             store = opened.store
