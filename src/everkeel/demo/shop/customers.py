@@ -76,15 +76,14 @@ class Customers:
                 await asyncio.sleep(0.25)
                 continue
             except (RateLimitedError, RetryExhaustedError):
-                status = 429
+                pass
             else:
-                status = answer.status_code
-            if status == 202:
-                self.told["accepted"] += 1
-                self.accepted[order["id"]] = order
-                return True
-            if status not in (429, 503):
-                answer.raise_for_status()
+                if answer.status_code == 202:
+                    self.told["accepted"] += 1
+                    self.accepted[order["id"]] = order
+                    return True
+                if answer.status_code not in (429, 503):
+                    answer.raise_for_status()
             if not unsure:
                 self.told["shed"] += 1
                 return False
