@@ -40,6 +40,7 @@ class InPostgres(WakeupContract):
     @asynccontextmanager
     async def open(self):
         async with PostgresEngine(self.dsn, driver=self.driver) as engine:
+            await asyncio.wait_for(engine.listener.connected.wait(), 10)  # which wakes whoever waits already
             yield engine.wakeup
 
     def test_another_process_is_woken(self):

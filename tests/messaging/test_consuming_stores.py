@@ -191,7 +191,9 @@ def test_in_postgresql_code_without_an_event_loop_shares_the_records(database):
     assert engine.inbox.sync.get("s", "other").attempts == 1
     assert engine.inbox.sync.forget("s", "other")
     assert engine.inbox.sync.purge() == 0
-    engine.inbox.sync._engine.close()
+    (connection,) = engine.inbox._threads._all
+    asyncio.run(engine.close())
+    assert connection.closed
 
 
 def test_in_sqlite_code_without_an_event_loop_shares_the_records(tmp_path):

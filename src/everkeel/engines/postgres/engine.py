@@ -198,6 +198,8 @@ class PostgresEngine:
     async def close(self) -> None:
         """Let go of the connections that are the engine's own."""
         await self.wakeup.close()
+        if "inbox" in vars(self):
+            self.inbox.close()
         await self._connections.close()
 
     async def __aenter__(self) -> Self:

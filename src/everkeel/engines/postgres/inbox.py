@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import weakref
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from everkeel.engines.sql.dialect import POSTGRES
@@ -22,7 +23,12 @@ class PostgresInbox(SQLInbox):
 
     def __init__(self, engine: PostgresEngine) -> None:
         super().__init__(engine, POSTGRES)
-        self.sync = SyncSQLInbox(_PerThread(engine), InboxOperations(POSTGRES, engine.clock))
+        self._threads = _PerThread(engine)
+        self.sync = SyncSQLInbox(self._threads, InboxOperations(POSTGRES, engine.clock))
+
+    def close(self) -> None:
+        """Close the connections of `sync`, those of all threads."""
+        self._threads.close()
 
 
 class _PerThread:
@@ -31,6 +37,8 @@ class _PerThread:
     def __init__(self, engine: PostgresEngine) -> None:
         self.clock, self._dsn, self._pooler = engine.clock, engine._settings[0], engine._settings[4]
         self._mine = threading.local()
+        self._all: weakref.WeakSet[Any] = weakref.WeakSet()
+        self._lock = threading.Lock()
 
     async def run(
         self,
@@ -65,11 +73,13 @@ class _PerThread:
         except ImportError as error:
             raise ImportError("an inbox without an event loop needs psycopg: pip install everkeel[psycopg]") from error
         options: dict[str, Any] = {"prepare_threshold": None} if self._pooler else {}
-        self._mine.connection = psycopg.connect(self._dsn, autocommit=True, **options)
-        return self._mine.connection
+        connection = self._mine.connection = psycopg.connect(self._dsn, autocommit=True, **options)
+        with self._lock:
+            self._all.add(connection)
+        return connection
 
     def close(self) -> None:
-        """Close the connection of this thread; those of others end with their threads."""
-        connection = getattr(self._mine, "connection", None)
-        if connection is not None:
+        with self._lock:
+            connections = list(self._all)
+        for connection in connections:
             connection.close()

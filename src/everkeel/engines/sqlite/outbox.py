@@ -93,7 +93,8 @@ class SQLiteOutbox:
     # ------------------------------------------------------------------ claims
 
     async def claim(self, owner: str, limit: int, lease: float, *, without: Collection[str] = ()) -> list[Claimed]:
-        return await self._engine.run(self._claim(owner, limit, lease, without, self._engine.clock.time()))
+        claim = self._claim(owner, limit, lease, without, self._engine.clock.time())
+        return await self._engine.run(claim, durable=False)  # a power failure ends all leases anyway
 
     def _claim(
         self, owner: str, limit: int, lease: float, without: Collection[str], now: float
