@@ -115,6 +115,12 @@ class Soak:
             return len(letters)
         return 0
 
+    async def operate(self) -> None:
+        """Replay what becomes a dead letter while the shop comes to rest, until cancelled."""
+        while True:
+            await self.replay()
+            await asyncio.sleep(0.5)
+
     async def watch(self, every: float) -> None:
         while self.on:
             await asyncio.sleep(every)
@@ -140,15 +146,15 @@ async def soak(engine: str, transport: str, seconds: float, rate: float) -> int:
         run = Soak(stage, seconds, rate)
         await run.scene.restock("lantern", 10_000_000)
         await asyncio.gather(run.buy(), run.faults(), run.watch(max(1.0, seconds / 120)))
-        for _ in range(20):
-            if not await run.replay():
-                break
-            await asyncio.sleep(0.5)
-        checks = await director.closing_time(stage, run.customers, View(quiet=True), within=120.0)
+        operator = asyncio.ensure_future(run.operate())
+        try:
+            checks = await director.closing_time(stage, run.customers, View(quiet=True), within=120.0)
+        finally:
+            operator.cancel()
         lines, grew = run.table()
-        wrong = [check.name for check in checks if not check.holds]
-        wrong += sorted({f"an order was answered with {error}" for error in run.failed})
+        wrong = sorted({f"an order was answered with {error}" for error in run.failed})
         print(f"{seconds:.0f} s on {engine} and {transport}: {len(run.customers.accepted)} orders", *lines, sep="\n")
+        wrong = [f"{check.name}: {check.difference}" for check in checks if not check.holds] + wrong
         for what in (*(f"grew: {name}" for name in grew), *(f"wrong: {name}" for name in wrong)):
             print(what)
         if wrong:

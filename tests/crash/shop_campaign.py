@@ -163,10 +163,13 @@ class Campaign:
         finally:
             self._over = True
             await asyncio.gather(*busy)
-        for _ in range(100):
-            if not await self._replay():
-                break
-            await asyncio.sleep(0.3)
+
+    async def operate(self) -> None:
+        """Replay what becomes a dead letter, until cancelled: a delivery that was in the hands of the killed is one
+        when its lease has run out, and that may be when all is quiet again."""
+        while True:
+            await self._replay()
+            await asyncio.sleep(0.5)
 
     async def _torment(self, name: str, rounds: int, where: tuple[str, ...]) -> None:
         await self.stage.kill(name)
@@ -243,7 +246,11 @@ async def _campaign(engine: str, transport: str, rounds: int, seed: int, within:
     async with ForkedStage(engine, transport) as stage:
         campaign = Campaign(stage, report, random.Random(seed), within)
         await campaign.run(rounds, ONCE if short else POINTS)
-        report.checks = await director.closing_time(stage, campaign.customers, View(quiet=True), within=120.0)
+        operator = asyncio.ensure_future(campaign.operate())
+        try:
+            report.checks = await director.closing_time(stage, campaign.customers, View(quiet=True), within=120.0)
+        finally:
+            operator.cancel()
         report.orders = len(campaign.customers.accepted)
         rows = await stage.books["orders"].rows("SELECT status, count(*) FROM orders GROUP BY status")
         report.ends = Counter({str(status): int(count) for status, count in rows})
