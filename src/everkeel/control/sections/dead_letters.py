@@ -204,7 +204,7 @@ class _Letters:
         """All that fit: what it would do, or do it, in the background and at a rate."""
         body = exchange.body or {}
         wanted = _wanted(dict(body.get("filter", {})))
-        plan = await self._letters.plan_replay(wanted, limit=body.get("limit", 1000))
+        plan = await self._letters.plan_replay(wanted, limit=int(body.get("limit", 1000)))  # to JSON 5.0 is 5
         told = {**plan.to_dict(), "dry_run": body.get("dry_run", True)}
         told["sample"] = [shown(letter, most_data=MOST_LISTED) for letter in plan.letters[:5]]
         if told["dry_run"]:
@@ -269,7 +269,7 @@ def dead_letters_section(letters: DeadLetters) -> Section:
                     "A dry run unless `dry_run` is false: how many, of what, a few of them. Else they are then "
                     "replayed in the background, `rate` a second, and no more once three have failed again."
                 ),
-                answer={"type": "object"}, body_required=False, parts=("control",),
+                answer={"type": "object"}, body_required=False, problems=(422,), parts=("control",),
                 body={
                     "type": "object",
                     "additionalProperties": False,
