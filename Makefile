@@ -42,8 +42,8 @@ test-all: $(VENV)/.test ## also the slow tests, many more random examples, and c
 
 crash: $(VENV)/.test ## 500 times kill -9 to producers, relays, consumers, servers, a shop; counts what was lost (nothing)
 	@$(BIN)/python tests/crash/campaign.py $(ARGS)
-	@$(BIN)/python tests/crash/shop_campaign.py --rounds 2
-	@$(BIN)/python tests/crash/shop_campaign.py --rounds 2 --engine postgres --transport redis
+	@$(BIN)/python tests/crash/shop_campaign.py --rounds 4
+	@$(BIN)/python tests/crash/shop_campaign.py --rounds 4 --engine postgres --transport redis
 
 SECONDS ?= 600
 soak: $(VENV)/.test ## the shop for ten minutes (SECONDS=120: for two); fails if memory or backlog grow

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from itertools import permutations
+from itertools import pairwise, permutations
 from typing import Any
 
 import pytest
@@ -115,7 +115,7 @@ async def test_without_a_confirmation_it_is_asked_again_and_then_an_operator_is_
     async with MemoryEngine() as engine, Orchestrator(engine, ORDER, poll=1) as orchestrator:
         for event in (said("OrderPlaced"), said("StockReserved"), said("PaymentFailed")):
             await orchestrator.observe(event)
-        await asyncio.sleep(15)
+        await asyncio.sleep(20)
         requests = await commands(engine)
         assert [one.type for one in requests] == ["ReleaseStock", "ReleaseStock"]
         assert (await orchestrator.sagas.get("o-1")).state is SagaState.COMPENSATION_BLOCKED
@@ -124,6 +124,21 @@ async def test_without_a_confirmation_it_is_asked_again_and_then_an_operator_is_
         (third,) = await commands(engine)
         await orchestrator.observe(said("StockReleased", third))
         assert (await orchestrator.sagas.get("o-1")).state is SagaState.COMPENSATED
+
+
+async def test_who_does_not_confirm_is_asked_less_and_less_often(virtual_time):
+    """Else those who are late because there is much to do get more of it with every look."""
+    reaction = Reaction("reserve", done="R", compensation="Undo", undone="Undone", confirm_within=10, undo_attempts=8)
+    order = Choreography("slow", reaction, Reaction("ship", done="S", rejected="No", pivot=True), starts="Begin")
+    async with MemoryEngine() as engine, Orchestrator(engine, order, poll=1) as orchestrator:
+        for type in ("Begin", "R", "No"):
+            await orchestrator.observe(order.mark(Event(type, source="/tests"), "s-1"))
+        asked = []
+        for second in range(800):
+            asked += [second] * len(await commands(engine))
+            await asyncio.sleep(1)
+        gaps = [later - earlier for earlier, later in pairwise(asked)]
+        assert [round(gap, -1) for gap in gaps] == [10, 20, 40, 80, 160, 160, 160]
 
 
 async def test_participants_may_undo_by_themselves(virtual_time):

@@ -47,7 +47,8 @@ class Reaction:
         topic: Where the compensation is published, in place of the choreography's topic.
         pivot: The point of no return.
         after: The steps it waits for, in place of the one before it; () for none.
-        confirm_within: Seconds to wait for the confirmation before it is asked for again.
+        confirm_within: Seconds to wait for the confirmation before it is asked for again; twice as long each time, up
+            to 16 times as long.
         undo_attempts: How often it is asked for before an operator is needed.
     """
 

@@ -31,6 +31,9 @@ from everkeel.sagas.shape import Decision, Launch, Shape, StepShape, is_committe
 
 __all__ = ["Decision", "Launch", "Shape", "StepShape", "begin", "decide"]
 
+MOST_DOUBLINGS = 4
+"""How often the time to wait for a confirmation doubles."""
+
 
 def begin(record: Record, shape: Shape, now: float) -> Decision:
     """The first decision about a new record."""
@@ -164,7 +167,9 @@ class _Turn(Orders):
         if not fresh and not again:
             return
         attempt = mine.undo_attempts + 1
-        until = self.now + step.confirm_within if shape.choreographed else None
+        # Each time twice as long: who is late because there is much to do must not be given more and more of it.
+        patience = step.confirm_within * 2 ** min(attempt - 1, MOST_DOUBLINGS)
+        until = self.now + patience if shape.choreographed else None
         self.change(step.name, status=StepStatus.UNDOING, undo_attempts=attempt, undos=mine.undos + 1, not_before=until)
         self.note("undoing", step.name, attempt=attempt)
         self.launches.append(Launch(step.name, True, attempt, mine.undos + 1))

@@ -16,6 +16,8 @@ from everkeel.http.adaptive import AsyncAdaptiveClient
 ITEMS = {"anchor": 4_900, "compass": 2_500, "lantern": 1_200, "sextant": 18_000}
 """What the shop sells, in cents."""
 STYLES = ("orchestrated", "choreographed")
+MOST_WAIT = 4.0
+"""Seconds before they try again, at most."""
 
 
 @dataclass
@@ -67,13 +69,15 @@ class Customers:
         return placed
 
     async def _place(self, client: AsyncAdaptiveClient, order: dict[str, Any]) -> bool:
+        wait = 0.25  # twice as long each time: a shop that cannot keep up needs nothing less than everybody at its door
         unsure = False  # Was it taken, and only the answer lost? Then to be sent away is no answer, and they ask again.
         for _ in range(self.tries):  # the shop may be away for a moment: the order's id makes asking again harmless
             try:
                 answer = await client.send_request("POST", "/orders", **order)
             except httpx2.TransportError:
                 unsure = True
-                await asyncio.sleep(0.25)
+                await asyncio.sleep(wait)
+                wait = min(2 * wait, MOST_WAIT)
                 continue
             except (RateLimitedError, RetryExhaustedError):
                 pass
@@ -87,6 +91,7 @@ class Customers:
             if not unsure:
                 self.told["shed"] += 1
                 return False
-            await asyncio.sleep(0.25)
+            await asyncio.sleep(wait)
+            wait = min(2 * wait, MOST_WAIT)
         self.told["unreachable"] += 1
         return False
