@@ -83,6 +83,8 @@ class World:
         self.record = decision.record
         again = decide(self.record, self.shape, [one for one in happenings if isinstance(one, TWICE)], self.now)
         assert [entry.what for entry in again.entries] == [], "told twice, it changes nothing"
+        looked = decide(self.record, self.shape, happened.Tick(), self.now)
+        assert looked.entries or looked.look_at is None or looked.look_at > self.now, "nobody looks all the time"
         for launch in decision.launches:
             if launch.step in decision.cancels and not launch.undo:
                 self.tell(happened.Failed(launch.step, "never begun", 0.0, False))
@@ -123,6 +125,9 @@ class World:
         if after.state is SagaState.COMPENSATED and decision.resting:
             failed = StepStatus.UNDO_FAILED in statuses.values()
             assert (after.current() is not None) == failed, "what a store takes for unsettled is, and nothing else"
+        under_way = {StepStatus.RUNNING, StepStatus.UNDOING, *TO_UNDO} & set(statuses.values())
+        if after.state is SagaState.COMPENSATED and not under_way:
+            assert decision.resting, "what is over is out of everybody's hands"
         stopped = after.state in (SagaState.PARKED, SagaState.COMPENSATION_BLOCKED)
         if not decision.resting and not stopped and not after.ended:
             alive = decision.launches or decision.cancels or decision.look_at is not None or self.flying

@@ -245,6 +245,20 @@ async def test_a_step_that_its_breaker_kept_from_running_needs_no_undoing(virtua
     assert shop.log == ["reserve", "-reserve"]
 
 
+async def test_a_saga_that_ends_before_the_next_try_of_a_step_is_let_go(virtual_time, shop):
+    """The step would have been tried again in a minute, and the saga's time was over before."""
+    bank = circuit_breaker("bank of long waits", open_for=60)
+    bank.force_open()
+    saga = Saga("order", shop.step("reserve"), shop.step("charge", policies=bank, attempts=3, backoff=60), deadline=8)
+    async with running(saga) as orchestrator:
+        with pytest.raises(SagaCompensatedError, match="timed_out"):
+            await orchestrator.run(saga, id="o-1")
+        await asyncio.sleep(0)
+        assert not orchestrator.drivers
+        assert (await orchestrator.store.load("o-1")).due_at is None
+    assert shop.log == ["reserve", "-reserve"]
+
+
 async def test_a_business_rejection_is_not_charged_to_the_breaker(virtual_time, shop):
     bank = circuit_breaker("bank of refusals", minimum_calls=1, window=1)
     shop.acts["charge"] = Refused("no funds")

@@ -98,6 +98,8 @@ class Driver:
         if decision.look_at is not None:
             loop = asyncio.get_running_loop()
             wait = max(0.0, decision.look_at - self.host.now()) + 0.0005
+            if wait < 0.001 and not decision.entries:
+                wait = 1.0  # it is past already, and we have just looked: whatever it is, do not look all the time
             self._timer = self.host.clock.later(loop, wait, lambda: self.tell(Tick()))
 
     def _begin(self, launch: Any) -> None:

@@ -137,6 +137,8 @@ class _Turn(Orders):
         for name, mine in self.steps.items():
             if mine.status is StepStatus.READY and mine.maybe:  # it waited for another try; the last may have worked
                 self.change(name, status=StepStatus.UNKNOWN, not_before=None)
+            elif mine.status is StepStatus.READY and mine.not_before is not None:  # there will be no other try
+                self.change(name, not_before=None)
         for step in reversed(shape.steps):
             mine = self.steps[step.name]
             if mine.status in TO_UNDO and not step.undoable and self._undone_behind(shape, step.name):
@@ -198,8 +200,13 @@ class _Turn(Orders):
         if self.record.written and len(timeline) == len(before) + len(self.entries):
             text = ",".join([self.record.written, written(self.entries)]) if self.entries else self.record.written
         record = evolve(self.record, steps=self.steps, timeline=timeline, written=text or written(timeline))
-        moments = [step.not_before for step in self.steps.values() if step.not_before is not None]
-        if record.state is SagaState.RUNNING and record.deadline_at is not None and not record.timed_out:
+        forward = record.state is SagaState.RUNNING
+        moments = [
+            step.not_before
+            for step in self.steps.values()
+            if step.not_before is not None and (forward or step.status is StepStatus.UNDOING)
+        ]
+        if forward and record.deadline_at is not None and not record.timed_out:
             moments.append(record.deadline_at)
         busy = any(
             step.status is StepStatus.RUNNING
