@@ -245,6 +245,19 @@ async def test_a_step_that_its_breaker_kept_from_running_needs_no_undoing(virtua
     assert shop.log == ["reserve", "-reserve"]
 
 
+async def test_while_a_breaker_is_probed_a_step_waits_for_its_backoff_and_not_for_probes_to_be_lost(virtual_time, shop):
+    bank = circuit_breaker("bank of probes", minimum_calls=1, window=1, open_for=1, probes=1)
+    saga = Saga("order", shop.step("charge", policies=bank, attempts=9, backoff=0.5), deadline=30)
+    async with running(saga) as orchestrator:
+        bank.force_open()
+        bank.half_open()
+        with bank:  # somebody else's probe
+            handle = await orchestrator.start(saga)
+            await asyncio.sleep(2)
+        await handle.result(timeout=3)
+    assert shop.log == ["charge"]
+
+
 async def test_a_saga_that_ends_before_the_next_try_of_a_step_is_let_go(virtual_time, shop):
     """The step would have been tried again in a minute, and the saga's time was over before."""
     bank = circuit_breaker("bank of long waits", open_for=60)

@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from everkeel.engines.rows import ErrorInfo
-from everkeel.errors import NotRetryable, RejectedError
+from everkeel.errors import CircuitOpenError, NotRetryable, RejectedError
 from everkeel.messaging.event import Event
 from everkeel.runtime.backoff import jittered
 from everkeel.runtime.crash import crash_point
@@ -34,6 +34,10 @@ class Report:
 
     happening: Done | Rejected | Failed | Undone | UndoFailed
     emitted: tuple[tuple[Event, str | None], ...] = ()
+
+
+PROBED = 1.0
+"""Seconds to wait, at least, while the probes of a breaker are under way: they decide soon."""
 
 
 class Try:
@@ -176,6 +180,8 @@ class Try:
         delay = step.backoff.delay(self.launch.attempt)
         delay = jittered(delay, step.backoff, step.jitter, delay, self.host.clock.random)
         come_back = getattr(error, "retry_after", None)
+        if isinstance(error, CircuitOpenError) and error.half_open:
+            come_back = PROBED  # what it says is when its probes count as lost
         return max(delay, come_back) if isinstance(come_back, int | float) else delay
 
 
