@@ -76,7 +76,8 @@ def check_flat(make_engine):
             await deliver_and_purge(engine, 300, TracedPeak())  # what is made once is made
             few = await deliver_and_purge(engine, 500, TracedPeak())
             many = await deliver_and_purge(engine, 4000, TracedPeak())
-            assert many.bytes < 1.5 * few.bytes + 65_536, (few.bytes, many.bytes)
+            # Two batches may be on their way at once, or one. Eight times the rows would be eight times the memory.
+            assert many.bytes < 3 * few.bytes, (few.bytes, many.bytes)
 
     asyncio.run(main())
 
