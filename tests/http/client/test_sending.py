@@ -298,9 +298,10 @@ def test_the_number_of_origins_is_bounded(sync_agent):
 
 def test_one_request_may_have_an_end_of_its_own(agent, service, reply):
     client = agent()
-    with pytest.raises(TimeoutExceededError):
+    with pytest.raises(TimeoutExceededError) as caught:
         client.get(service.will("/slow", *[reply(delay=1)] * 3), attempt_timeout=0.05, attempts=2)
-    assert len(service.at("/slow")) == 2
+    # Not what the service has seen: on a busy machine an attempt may end before it gets there.
+    assert any("gave up after 2 attempts" in note for note in caught.value.__notes__)
     with pytest.raises(TimeoutExceededError):
         client.get(service.will("/slower", reply(delay=1)), max_duration=0.05)
 
