@@ -10,6 +10,7 @@
 from __future__ import annotations
 
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from functools import wraps
 from inspect import iscoroutinefunction, signature
@@ -33,7 +34,7 @@ __all__ = [
 # ---------------------------------------------------------------------- clients
 
 
-class _Paced:
+class _Paced(ABC):
     """What both clients have: their pace, and the way to it."""
 
     def __init__(
@@ -50,8 +51,9 @@ class _Paced:
         self._client = self._make_client() if client is None else client
         self.adaptive = Adaptive(name, clock=clock, **settings)
 
+    @abstractmethod
     def _make_client(self) -> Any:
-        raise NotImplementedError
+        """A client of the library, for who brings none."""
 
     def _request(self, method: str, path: str, values: dict[str, Any]) -> Any:
         """What the library's client answers: a response, or what is to be awaited for it."""

@@ -44,16 +44,16 @@ def failing(*decorators: Any, error: type[BaseException] = DownError) -> tuple[A
     runs: list[int] = []
 
     class Service:
-        def work(self) -> str:
+        def serve(self) -> str:
             runs.append(1)
             raise error("down")
 
     for decorator in decorators:
-        Service.work = decorator(Service.work)
+        Service.serve = decorator(Service.serve)
     return Service, runs
 
 
-def executions(service: Any, runs: list[int], method: str = "work") -> int:
+def executions(service: Any, runs: list[int], method: str = "serve") -> int:
     runs.clear()
     with pytest.raises(DownError):
         getattr(service(), method)()
@@ -70,8 +70,8 @@ class Method:
         """Named by configuration, too."""
 
     @mp.Retry(maxRetries=1, delay=0, jitter=0)
-    def work(self) -> None:
-        RUNS.append("work")
+    def serve(self) -> None:
+        RUNS.append("serve")
         raise DownError
 
     @mp.Retry(maxRetries=1, delay=0, jitter=0)
@@ -84,8 +84,8 @@ class Method:
 class Whole:
     """Annotated as a class."""
 
-    def work(self) -> None:
-        RUNS.append("work")
+    def serve(self) -> None:
+        RUNS.append("serve")
         raise DownError
 
 
@@ -93,7 +93,7 @@ class Heir(Whole):
     """Inherits its annotation."""
 
 
-def count(service: Any, method: str = "work") -> int:
+def count(service: Any, method: str = "serve") -> int:
     """How often the method is executed by one call."""
     RUNS.clear()
     with pytest.raises(DownError):
@@ -105,11 +105,11 @@ def count(service: Any, method: str = "work") -> int:
 @pytest.mark.parametrize(
     ("key", "runs"),
     [
-        (f"{HERE}.Method/work/Retry/maxRetries", 4),
+        (f"{HERE}.Method/serve/Retry/maxRetries", 4),
         ("Retry/maxRetries", 4),
-        (f"{HERE}.Method/work/retry/maxRetries", 2),
-        (f"{HERE}.Method/work/Retry/maxretries", 2),
-        (f"{HERE}.method/work/Retry/maxRetries", 2),
+        (f"{HERE}.Method/serve/retry/maxRetries", 2),
+        (f"{HERE}.Method/serve/Retry/maxretries", 2),
+        (f"{HERE}.method/serve/Retry/maxRetries", 2),
     ],
 )
 def test_keys_are_case_sensitive_paths(key: str, runs: int) -> None:
@@ -126,7 +126,7 @@ def test_a_class_key_names_the_class_that_has_the_annotation(service: Any) -> No
 
 @pytest.mark.rule("MP-CONFIG-03")
 def test_a_method_key_beats_a_global_one_and_that_the_code() -> None:
-    configure({f"{HERE}.Method/work/Retry/maxRetries": 4, "Retry/maxRetries": 2})
+    configure({f"{HERE}.Method/serve/Retry/maxRetries": 4, "Retry/maxRetries": 2})
     assert (count(Method()), count(Method(), "other")) == (5, 3)
 
 
@@ -157,7 +157,7 @@ def test_for_a_method_annotation_the_global_key_counts_even_where_there_is_a_cla
 
 @pytest.mark.rule("MP-CONFIG-04")
 def test_a_method_key_does_not_touch_a_class_annotation() -> None:
-    configure({f"{HERE}.Whole/work/Retry/maxRetries": 4})
+    configure({f"{HERE}.Whole/serve/Retry/maxRetries": 4})
     assert count(Whole()) == 2
 
 
@@ -194,7 +194,7 @@ def test_configuration_never_adds_a_policy() -> None:
 
 @pytest.mark.rule("MP-CONFIG-07")
 def test_unknown_parameters_are_ignored() -> None:
-    configure({"Retry/maxRetrees": 5, f"{HERE}.Method/work/Retry/colour": "red", "Retry": "x", "Sleep/value": 1})
+    configure({"Retry/maxRetrees": 5, f"{HERE}.Method/serve/Retry/colour": "red", "Retry": "x", "Sleep/value": 1})
     assert count(Method()) == 2
 
 
@@ -206,11 +206,11 @@ def test_a_value_and_its_unit_are_overridden_each_on_its_own(
     configure({key: value})
 
     @mp.Timeout(1, unit="SECONDS")
-    def work() -> None:
+    def serve() -> None:
         sleep(1000)
 
     with pytest.raises(TimeoutException):
-        work()
+        serve()
     assert virtual_time.monotonic() == seconds
 
 
@@ -218,7 +218,7 @@ def test_a_value_and_its_unit_are_overridden_each_on_its_own(
 def test_a_unit_is_configured_by_its_name_in_capitals() -> None:
     configure({"Retry/delayUnit": "seconds"})
     with pytest.raises(FaultToleranceDefinitionException, match=r"Retry\.delayUnit must be one of NANOS, MICROS"):
-        Method().work()
+        Method().serve()
 
 
 @pytest.mark.rule("MP-CONFIG-10")
@@ -228,7 +228,7 @@ def test_a_configured_list_of_exceptions_replaces_the_one_in_code() -> None:
     assert executions(service, runs) == 1
     listed, runs = failing(mp.Retry(retryOn=DownError, maxRetries=2, jitter=0), error=ValueError)
     with pytest.raises(ValueError, match="down"):
-        listed().work()
+        listed().serve()
     assert len(runs) == 3
 
 
@@ -304,7 +304,7 @@ def test_what_a_fallback_applies_to_can_be_chosen_globally(key: str, falls_back:
 def test_configured_values_are_checked_like_those_in_code(key: str, value: str, message: str) -> None:
     configure({key: value})
     with pytest.raises(FaultToleranceDefinitionException, match=message):
-        Method().work()
+        Method().serve()
 
 
 @pytest.mark.rule("MP-CONFIG-12")
@@ -329,9 +329,9 @@ def test_the_global_switches_are_read_once(monkeypatch: pytest.MonkeyPatch) -> N
 @pytest.mark.parametrize(
     "variable",
     [
-        f"{HERE}.Method/work/Retry/maxRetries",
-        f"{HERE}.Method/work/Retry/maxRetries".replace(".", "_").replace("/", "_"),
-        f"{HERE}.Method/work/Retry/maxRetries".replace(".", "_").replace("/", "_").upper(),
+        f"{HERE}.Method/serve/Retry/maxRetries",
+        f"{HERE}.Method/serve/Retry/maxRetries".replace(".", "_").replace("/", "_"),
+        f"{HERE}.Method/serve/Retry/maxRetries".replace(".", "_").replace("/", "_").upper(),
     ],
 )
 def test_a_variable_is_found_by_each_of_its_three_names(variable: str) -> None:
@@ -355,7 +355,7 @@ def test_a_properties_file_a_mapping_and_a_source_of_ones_own(tmp_path: Path) ->
             return "0" if key == "Retry/jitter" else None
 
     file = tmp_path / "microprofile-config.properties"
-    file.write_text(f"{HERE}.Method/work/Retry/maxRetries = 3\nRetry/delay = 999999\n", encoding="utf-8")
+    file.write_text(f"{HERE}.Method/serve/Retry/maxRetries = 3\nRetry/delay = 999999\n", encoding="utf-8")
     config.configure(file, {"Retry/delay": 0}, Server(), environment=False)
     assert count(Method()) == 4
 
@@ -379,7 +379,7 @@ def test_values_are_looked_up_once_for_each_class_and_method() -> None:
 
     config.configure(Watched(), environment=False)
     count(Method())
-    assert f"{HERE}.Method/work/Retry/maxRetries" in asked
+    assert f"{HERE}.Method/serve/Retry/maxRetries" in asked
     asked.clear()
     count(Method())
     assert asked == []
@@ -388,7 +388,7 @@ def test_values_are_looked_up_once_for_each_class_and_method() -> None:
 
 
 @pytest.mark.rule("MP-CONFIG-16")
-@pytest.mark.parametrize("name", [f"{HERE}.Method.work", "default"])
+@pytest.mark.parametrize("name", [f"{HERE}.Method.serve", "default"])
 def test_configuration_of_native_policies_touches_none_of_these(fresh_everkeel: Any, tmp_path: Path, name: str) -> None:
     from everkeel import config as native
 

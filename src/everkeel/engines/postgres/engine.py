@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from functools import cached_property
-from typing import Any, Self, TypeVar
+from typing import Any, Self, TypeVar, Unpack
 
 from everkeel.engines.counts import StoreCounts, counted
 from everkeel.engines.postgres.connections import Driver, connections, installed_driver
@@ -16,7 +16,7 @@ from everkeel.engines.rows import Capabilities
 from everkeel.engines.sql.drift import Shape, check_shapes, check_version, shapes
 from everkeel.engines.sql.migrations import VERSION_TABLE, missing
 from everkeel.engines.sql.runners import arun_on, run_on
-from everkeel.engines.sql.statement import Operation, Statement, one
+from everkeel.engines.sql.statement import How, Operation, Statement, one
 from everkeel.engines.vitals import Vitals
 from everkeel.errors import ConfigError
 from everkeel.runtime.clock import DEFAULT, Clock
@@ -122,34 +122,15 @@ class PostgresEngine:
 
     # ------------------------------------------------------------------ running operations
 
-    async def run(
-        self,
-        operation: Operation[T],
-        tx: Any = None,
-        *,
-        write: bool = True,
-        atomic: bool = False,
-        durable: bool = True,
-    ) -> T:
-        """Run an operation in the caller's transaction, or on a connection of the engine's.
-
-        `atomic`: it is more than one statement, and all of them count or none. `write` and `durable` matter to other
-        engines.
-        """
+    async def run(self, operation: Operation[T], tx: Any = None, **how: Unpack[How]) -> T:
+        """Run an operation in the caller's transaction, or on a connection of the engine's."""
         if tx is not None:
             return await arun_on(tx, operation)
-        async with self._connections.transaction() if atomic else self._connections.acquire() as connection:
+        ours = self._connections
+        async with ours.transaction() if how.get("atomic", False) else ours.acquire() as connection:
             return await arun_on(connection, operation)
 
-    def run_sync(
-        self,
-        operation: Operation[T],
-        tx: Any = None,
-        *,
-        write: bool = True,
-        atomic: bool = False,
-        durable: bool = True,
-    ) -> T:
+    def run_sync(self, operation: Operation[T], tx: Any = None, **how: Unpack[How]) -> T:
         """Run an operation in the caller's transaction, in code without an event loop."""
         if tx is None:
             raise ConfigError("PostgresEngine", "tx", "is needed where nothing is awaited", "None")

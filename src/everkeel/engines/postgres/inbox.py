@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import threading
 import weakref
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 from everkeel.engines.sql.dialect import POSTGRES
 from everkeel.engines.sql.inbox import InboxOperations, SQLInbox, SyncSQLInbox
 from everkeel.engines.sql.runners import run_on
-from everkeel.engines.sql.statement import Operation
+from everkeel.engines.sql.statement import How, Operation
 from everkeel.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -40,26 +40,10 @@ class _PerThread:
         self._all: weakref.WeakSet[Any] = weakref.WeakSet()
         self._lock = threading.Lock()
 
-    async def run(
-        self,
-        operation: Operation[T],
-        tx: Any = None,
-        *,
-        write: bool = True,
-        atomic: bool = False,
-        durable: bool = True,
-    ) -> T:
+    async def run(self, operation: Operation[T], tx: Any = None, **how: Unpack[How]) -> T:
         raise TypeError("this is the inbox for code without an event loop")
 
-    def run_sync(
-        self,
-        operation: Operation[T],
-        tx: Any = None,
-        *,
-        write: bool = True,
-        atomic: bool = False,
-        durable: bool = True,
-    ) -> T:
+    def run_sync(self, operation: Operation[T], tx: Any = None, **how: Unpack[How]) -> T:
         return run_on(self._connection() if tx is None else tx, operation)
 
     def _connection(self) -> Any:

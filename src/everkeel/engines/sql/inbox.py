@@ -11,10 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from secrets import token_hex
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar, Unpack
 
 from everkeel.engines.sql.dialect import Dialect
-from everkeel.engines.sql.statement import Operation, Statement
+from everkeel.engines.sql.statement import How, Operation, Statement
 from everkeel.idempotency import core
 from everkeel.idempotency.core import LEASE, RETAIN, Request
 from everkeel.idempotency.records import Begin, Fresh, Record, State, StoreStats, Token
@@ -69,25 +69,9 @@ class SQLEngine(Protocol):
 
     clock: Clock
 
-    async def run(
-        self,
-        operation: Operation[T],
-        tx: Any = None,
-        *,
-        write: bool = True,
-        atomic: bool = False,
-        durable: bool = True,
-    ) -> T: ...
+    async def run(self, operation: Operation[T], tx: Any = None, **how: Unpack[How]) -> T: ...
 
-    def run_sync(
-        self,
-        operation: Operation[T],
-        tx: Any = None,
-        *,
-        write: bool = True,
-        atomic: bool = False,
-        durable: bool = True,
-    ) -> T: ...
+    def run_sync(self, operation: Operation[T], tx: Any = None, **how: Unpack[How]) -> T: ...
 
 
 class InboxOperations:

@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any, Literal, TypeAlias, TypeVar
+from typing import Any, Literal, TypeAlias, TypedDict, TypeVar
 
 T = TypeVar("T")
 
@@ -30,6 +30,19 @@ class Statement:
 
 
 Operation: TypeAlias = Generator[Statement, Rows, T]
+
+
+class How(TypedDict, total=False):
+    """What an engine is told about an operation besides what to do; each engine looks at what matters to it."""
+
+    write: bool
+    """False: it only reads, and need not wait for writers."""
+    atomic: bool
+    """True: it is more than one statement, and all of them count or none."""
+    durable: bool
+    """False: it is not waited for until it is on the disk. For leases, which nobody holds any more after the power
+    failed; a process that dies loses nothing."""
+
 
 observers: list[Callable[[str], object]] = []
 """Told the text of every statement that is run; for tests that count them."""

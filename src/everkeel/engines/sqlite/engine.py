@@ -10,14 +10,14 @@ from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from functools import cached_property
-from typing import Any, Self, TypeVar
+from typing import Any, Self, TypeVar, Unpack
 
 from everkeel.engines.counts import StoreCounts, counted
 from everkeel.engines.rows import Capabilities
 from everkeel.engines.sql.drift import Shape, check_shapes, check_version, shapes
 from everkeel.engines.sql.migrations import VERSION_TABLE, missing
 from everkeel.engines.sql.runners import arun_on, run, run_on, runner_of
-from everkeel.engines.sql.statement import Operation
+from everkeel.engines.sql.statement import How, Operation
 from everkeel.engines.sqlite.connections import Connections
 from everkeel.engines.sqlite.outbox import SQLiteOutbox
 from everkeel.engines.sqlite.schema import CREATE_VERSIONS, MIGRATIONS
@@ -156,44 +156,25 @@ class SQLiteEngine:
 
     # ------------------------------------------------------------------ running operations
 
-    async def run(
-        self,
-        operation: Operation[T],
-        tx: Any = None,
-        *,
-        write: bool = True,
-        atomic: bool = True,
-        durable: bool = True,
-    ) -> T:
-        """Run an operation: in the caller's transaction, or in one of its own that nobody else writes beside.
-
-        `write=False`: it only reads, and need not wait for writers. Everything else is atomic here anyway.
-        `durable=False`: it is not waited for until it is on the disk. For leases, which nobody holds any more after
-        the power failed; a process that dies loses nothing.
-        """
+    async def run(self, operation: Operation[T], tx: Any = None, **how: Unpack[How]) -> T:
+        """Run an operation: in the caller's transaction, or in one of its own that nobody else writes beside. What
+        writes is atomic here anyway."""
         if tx is None:
             loop = asyncio.get_running_loop()
-            return await loop.run_in_executor(self._started(), self._alone, operation, write, durable)
+            return await loop.run_in_executor(self._started(), self._alone, operation, how)
         if isinstance(tx, SQLiteTransaction):
             return await tx.run(lambda connection: run(operation, runner_of(connection)[0]))
         return await arun_on(tx, operation)
 
-    def run_sync(
-        self,
-        operation: Operation[T],
-        tx: Any = None,
-        *,
-        write: bool = True,
-        atomic: bool = True,
-        durable: bool = True,
-    ) -> T:
+    def run_sync(self, operation: Operation[T], tx: Any = None, **how: Unpack[How]) -> T:
         """The same for code without an event loop."""
         if tx is None:
-            return self._started().submit(self._alone, operation, write, durable).result()
+            return self._started().submit(self._alone, operation, how).result()
         return run_on(tx, operation)
 
-    def _alone(self, operation: Operation[T], write: bool, durable: bool) -> T:
-        connection = self._own(durable or not write)
+    def _alone(self, operation: Operation[T], how: How) -> T:
+        write = how.get("write", True)
+        connection = self._own(how.get("durable", True) or not write)
         runner = runner_of(connection)[0]
         if not write:
             return run(operation, runner)

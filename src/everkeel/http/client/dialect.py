@@ -5,6 +5,7 @@ One subclass for each library; httpx and httpx2 share theirs. No decision is mad
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from ssl import SSLCertVerificationError
 from typing import Any, TypeAlias
@@ -26,24 +27,24 @@ PORTS = {"http": 80, "https": 443}
 _DEEPEST = 16
 
 
-class Dialect:
-    """One HTTP library."""
+class Dialect(ABC):
+    """One HTTP library. Where it is awaited it has `aclose` and `abuffer`, where it is not `close` and `buffer`."""
 
     clock: Clock
 
     # ------------------------------------------------------------------ requests
 
+    @abstractmethod
     def method(self, request: Any) -> str:
         """Its method, in capitals."""
-        raise NotImplementedError
 
+    @abstractmethod
     def url(self, request: Any) -> str:
         """Where it goes, without query and user."""
-        raise NotImplementedError
 
+    @abstractmethod
     def origin(self, request: Any) -> Origin:
         """Whose server that is."""
-        raise NotImplementedError
 
     def header(self, request: Any, name: str) -> str | None:
         """A header of it."""
@@ -54,17 +55,17 @@ class Dialect:
         """The settings that came with it, if the library has a place for them."""
         return None
 
+    @abstractmethod
     def replayable(self, request: Any) -> bool:
         """Can its body be sent again from the start?"""
-        raise NotImplementedError
 
+    @abstractmethod
     def in_memory(self, request: Any) -> bool:
         """Can its body be sent twice at the same time?"""
-        raise NotImplementedError
 
+    @abstractmethod
     def again(self, request: Any, headers: dict[str, str], seconds: float | None) -> Any:
         """A copy to send, with these headers besides its own, ending within so many seconds where the library can."""
-        raise NotImplementedError
 
     # ------------------------------------------------------------------ outcomes
 
@@ -87,9 +88,9 @@ class Dialect:
                 return read_response(self.lookup(response), now=self.clock.time())
         return NOTHING
 
+    @abstractmethod
     def transient(self, error: BaseException) -> bool:
         """Is it a connection that failed or broke, or an answer that did not come: something that may pass?"""
-        raise NotImplementedError
 
     def timed_out(self, error: BaseException) -> bool:
         """Is it an answer that did not come in time?"""
@@ -99,19 +100,19 @@ class Dialect:
 
     def close(self, response: Any, *, keep: bool = False) -> None:
         """Give back its connection. `keep`: with its body in memory, if that is small."""
-        raise NotImplementedError
+        raise TypeError(f"{type(self).__name__}: this library is awaited: use aclose")
 
     async def aclose(self, response: Any, *, keep: bool = False) -> None:
         """The same for a coroutine."""
-        raise NotImplementedError
+        raise TypeError(f"{type(self).__name__}: this library is not awaited: use close")
 
     def buffer(self, response: Any) -> None:
         """Read all of its body into memory."""
-        raise NotImplementedError
+        raise TypeError(f"{type(self).__name__}: this library is awaited: use abuffer")
 
     async def abuffer(self, response: Any) -> None:
         """The same for a coroutine."""
-        raise NotImplementedError
+        raise TypeError(f"{type(self).__name__}: this library is not awaited: use buffer")
 
     def is_small(self, response: Any) -> bool:
         """Does it say that its body is small?"""
